@@ -17,7 +17,8 @@ const maxBatchBytes = 1 << 30
 // Batch is a list of writes that DB.Write applies atomically: after a crash either all of
 // them are there or none. A later operation on a key overrides an earlier one. A Batch cannot
 // be read like a database; use a Tx to read what is not committed yet. The zero Batch is empty
-// and ready for use. A Batch must not be used by several goroutines at once.
+// and ready for use. A Batch must not be used by several goroutines at once. A copy shares its
+// memory: only one of the two may be used.
 //
 // A batch holds up to 1 GiB, as counted by Size; keys and values have no other bound. It must
 // also fit into a memtable, where each operation takes its key, its value and 31 bytes: 3.8e9
@@ -39,7 +40,8 @@ func (b *Batch) Delete(key []byte) { b.add(base.KindDelete, key, nil) }
 // Len returns the number of operations.
 func (b *Batch) Len() int { return int(b.count) }
 
-// Size returns the number of bytes that the batch takes in the log.
+// Size returns the number of bytes that the batch takes in the log: its header of 12 bytes, and
+// for each operation a byte, the key, the value and their lengths.
 func (b *Batch) Size() int { return len(b.data) }
 
 // Reset empties the batch, forgets that an operation was rejected, and keeps the memory for

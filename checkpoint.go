@@ -10,10 +10,11 @@ import (
 
 // Checkpoint creates a second database in dir, which must be missing or empty, with the
 // contents of this one at some moment during the call, including writes that had not been
-// flushed or synced. It is durable when Checkpoint returns nil. Tables are hard links, so
-// Checkpoint is fast and takes no space until the two diverge; dir must be on the same file
-// system. After an error dir may hold files, and must not be used. Errors are those of
-// Flush and of the file system, and ErrExists if dir is not empty.
+// flushed or synced. Reads and writes go on meanwhile. It is durable when Checkpoint returns nil.
+// Tables are hard links, so Checkpoint is fast and takes no space until the two diverge; dir
+// must be on the same file system, that of Options.FS. After an error dir may hold files, and
+// must not be used. Errors are those of Flush and of the file system, and ErrExists if dir is
+// not empty.
 func (d *DB) Checkpoint(dir string) (err error) {
 	if d.opts.ReadOnly {
 		return ErrReadOnly

@@ -14,6 +14,9 @@
 // Slices passed to sift are not retained. Slices returned by Get, Lookup and GetMany belong
 // to the caller; slices from an Iter and from View must not be modified and are valid only as
 // long as their comments say. Errors may be wrapped: compare them with errors.Is.
+//
+// Where options are passed, nil and zero fields mean the defaults. The zero values of DB,
+// Snapshot, Iter and Tx are not usable; that of Batch is an empty batch.
 package sift
 
 import (
@@ -48,13 +51,13 @@ import (
 //	memory      memory.go, filterplan.go, and internal/filtermem
 //	maintain    checkpoint.go, check.go, repair.go
 
-// DB is an open database. It is safe for concurrent use, including by Close: methods that
-// are called during Close or after it return ErrClosed, or their zero results. Close it when
-// it is no longer needed.
+// DB is an open database, from Open or OpenMemory. It is safe for concurrent use, including by
+// Close: methods that are called during Close or after it return ErrClosed, or their zero
+// results. Close it when it is no longer needed.
 //
-// Lookups wait neither for writes nor for flushes or compactions. Writes that arrive
-// together share one log record and one fsync; all writes but those of Ingest go through the
-// log. One goroutine flushes in the background, and another one compacts, one compaction at
+// Lookups wait neither for writes nor for flushes or compactions. Writes take effect one after
+// another, in an order that all readers see and that recovery keeps. Those that arrive together
+// share one log record and one fsync; all writes but those of Ingest go through the log. One goroutine flushes in the background, and another one compacts, one compaction at
 // a time.
 type DB struct {
 	dir    string
@@ -120,9 +123,10 @@ func (d *DB) readSeq(seq uint64) uint64 {
 	return seq
 }
 
-// Get returns the value of key. The value is a copy that the caller owns. It returns
-// ErrNotFound if there is no such key, ErrClosed after Close, an error that matches
-// ErrCorruption if a block that it needs is damaged, and errors of the file system.
+// Get returns the value of key. The value is a copy that the caller owns, and not nil even if it
+// is empty. Get returns ErrNotFound if there is no such key, ErrClosed after Close, an error that
+// matches ErrCorruption if a table that it reads is damaged, or ErrUnsupported if that is of a
+// kind that sift does not read, and errors of the file system.
 func (d *DB) Get(key []byte) ([]byte, error) { return d.getCopy(key, latest) }
 
 func (d *DB) getCopy(key []byte, seq uint64) ([]byte, error) {
@@ -226,12 +230,14 @@ func (d *DB) HasRange(from, to []byte) (bool, error) {
 }
 
 // HasRanges is HasRange for many ranges, in any order, all in the same state. has[i] is the
-// result for ranges[i]. On error it returns no results.
+// result for ranges[i]. On error it returns no results; the errors are those of Get, without
+// ErrNotFound.
 func (d *DB) HasRanges(ranges []KeyRange) (has []bool, err error) { return d.hasRanges(ranges, latest) }
 
 // NewIter returns an iterator over the current state; the caller must close it. o may be nil,
-// and is copied. It returns ErrClosed after Close; damage and I/O errors may appear here or in
-// Iter.Err.
+// and is copied. It returns ErrClosed after Close. Other errors are those of Get, without
+// ErrNotFound, and may appear here or in Iter.Err. The first move of an iterator after many
+// writes in random order sorts them, which may take tens of milliseconds.
 func (d *DB) NewIter(o *IterOptions) (*Iter, error) {
 	it, err := d.openIter(o, latest, nil)
 	if it == nil && err == nil {
@@ -257,8 +263,8 @@ func (d *DB) Scan(o *IterOptions) iter.Seq2[Entry, error] {
 	return scan(func() (*Iter, error) { return d.NewIter(o) })
 }
 
-// Snapshot returns a snapshot of the current state. On a closed database its methods
-// return ErrClosed.
+// Snapshot returns a snapshot of the current state, which the caller must close. On a closed
+// database its reads return ErrClosed.
 func (d *DB) Snapshot() *Snapshot {
 	return &Snapshot{db: d, seq: d.snapshots.add(&d.visible)}
 }
@@ -300,8 +306,9 @@ func (d *DB) writeOwn(b *Batch, o *WriteOptions) error {
 //
 // Write returns ErrBatchTooLarge, with nothing written, if the batch is too large;
 // ErrTryAgain, with nothing written, if there is no room for it at the moment; ErrReopen if
-// the log failed, in which case the next Open shows whether the batch is there; ErrReadOnly
-// if the database was opened read-only; and ErrClosed after Close.
+// the log or the MANIFEST failed, in which case reads do not see the batch, and the next Open
+// shows whether it is there; ErrReadOnly if the database was opened read-only; and ErrClosed
+// after Close.
 func (d *DB) Write(b *Batch, o *WriteOptions) error {
 	switch {
 	case d.opts.ReadOnly:
@@ -317,9 +324,9 @@ func (d *DB) Write(b *Batch, o *WriteOptions) error {
 }
 
 // Flush writes everything in memory to tables and returns when they are durable, without
-// waiting for compactions. It returns ErrTryAgain if the flush failed and is being
-// retried, ErrReopen if the log or the MANIFEST failed, ErrReadOnly if the database was
-// opened read-only, and ErrClosed after Close.
+// waiting for compactions. It returns ErrTryAgain if a flush failed and is being retried, or if
+// no new log could be created, ErrReopen if the log or the MANIFEST failed, ErrReadOnly if the
+// database was opened read-only, and ErrClosed after Close.
 func (d *DB) Flush() error {
 	if d.opts.ReadOnly {
 		return ErrReadOnly
@@ -337,8 +344,8 @@ func (d *DB) Flush() error {
 //
 // Compact ends even under a constant stream of writes: it does not chase what is written
 // after it began. It works in steps, interleaved with automatic compactions. When ctx
-// ends it returns ctx.Err(). Other errors are those of Flush and of the file system, and
-// ErrCorruption if a table is damaged. After an error, completed steps remain.
+// ends it returns ctx.Err(). Other errors are those of Flush, of the file system, and of Get for
+// a table that cannot be read. After an error, completed steps remain.
 func (d *DB) Compact(ctx context.Context, from, to []byte) error {
 	if err := d.flushBefore(ctx); err != nil {
 		return err
@@ -363,17 +370,20 @@ func (d *DB) Compact(ctx context.Context, from, to []byte) error {
 //
 // If fn panics, nothing is written, and the panic propagates. fn must not call Commit; it
 // may call Discard, and Transact then returns ErrClosed. The Tx must not be used after fn
-// has returned.
+// has returned. fn may use the DB, but what it reads and writes there is not part of the
+// transaction.
 func (d *DB) Transact(ctx context.Context, fn func(tx *Tx) error) error {
 	return d.TransactWith(ctx, nil, fn)
 }
 
-// Close cancels compactions, flushes, and releases the database. Callers that wait for a
-// compaction get ErrClosed, as do writes that wait for one. When Close returns nil, all
-// writes are durable, including those with NoSync; after an error, the database is closed
-// nevertheless. Close iterators first: afterwards, moves of an iterator that need a file fail
-// with ErrClosed. Reads of a Snapshot or Tx that is still open return ErrClosed, as does
-// Tx.Commit. A second Close returns ErrClosed, without waiting for the first.
+// Close cancels compactions, waits for lookups and writes that have begun, flushes, and releases
+// the database. Callers that wait for a compaction get ErrClosed, as do writes that wait for one.
+// When Close returns nil, all writes are durable, including those with NoSync. After an error,
+// one of Flush or of the file system, the database is closed nevertheless, and the next Open
+// recovers from the log what was not flushed. Close iterators first: afterwards, moves of an
+// iterator that need a file fail with ErrClosed. Reads of a Snapshot or Tx that is still open
+// return ErrClosed, as does Tx.Commit. A second Close returns ErrClosed, without waiting for the
+// first.
 func (d *DB) Close() error {
 	if !d.closed.CompareAndSwap(false, true) {
 		return ErrClosed

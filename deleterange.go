@@ -22,8 +22,8 @@ import (
 // key never reappears, not even after a crash. A key that is written during the call may or
 // may not be deleted. When DeleteRange returns nil, the deletion is durable. When ctx is
 // done, DeleteRange returns its error; after any error some of the keys may be deleted, and
-// the call can be repeated. Other errors are those of Write, Flush and Get, but not
-// ErrNotFound.
+// the call can be repeated. Other errors are those of Write, Flush and Get, without
+// ErrNotFound. An empty range is not an error.
 //
 // Batch has no such operation: LevelDB's format has no entry for it.
 func (d *DB) DeleteRange(ctx context.Context, from, to []byte) error {

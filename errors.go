@@ -43,7 +43,7 @@ var (
 	// ErrLocked: another process, or this one, has the database open. The message names the
 	// process if it is known.
 	ErrLocked = errors.New("sift: database is in use")
-	// ErrExists: Options.ErrorIfExists is set and the database exists, or the directory for a
+	// ErrExists: Options.ErrorIfExists is set and the database exists, or the directory of a
 	// Checkpoint is not empty.
 	ErrExists = errors.New("sift: database exists")
 	// ErrNotExist: the database does not exist, and Options.ErrorIfMissing or ReadOnly is
@@ -57,7 +57,8 @@ var (
 	// *CorruptionError gives the file and the offset.
 	ErrCorruption = base.ErrCorruption
 	// ErrUnsupported matches an error about a file that is well formed but of a kind that
-	// sift does not read, such as a table in RocksDB's own format.
+	// sift does not read, such as a table in RocksDB's own format, or a MANIFEST with another
+	// comparator.
 	ErrUnsupported = base.ErrUnsupported
 )
 

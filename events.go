@@ -5,7 +5,9 @@ import "time"
 // Events are callbacks for background work. nil functions are not called. Each runs on
 // the goroutine that did the work, or is about to write, and several may run
 // concurrently. They must not block, and must not call methods of the DB that wait for
-// the background: Flush, Compact, BuildFilters, Checkpoint, Close and writes.
+// the background: Flush, Compact, BuildFilters, Checkpoint, Close and writes, including
+// DeleteRange, Ingest and the commit of a transaction. Others, such as Metrics and Get, are
+// allowed.
 type Events struct {
 	// Flushed: memtables were written to tables of level 0.
 	Flushed func(FlushEvent)

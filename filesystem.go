@@ -26,7 +26,7 @@ import (
 //
 // Lock does not wait: if the lock is held, the error is a *LockedError. Other errors
 // match fs.ErrNotExist and fs.ErrExist where they apply. Durability is only as good as
-// Sync and SyncDir.
+// Sync and SyncDir. Only the host's file system maps logs and tables into memory.
 type FS = vfs.FS
 
 // File is an open file of an FS: an io.Writer that appends, an io.ReaderAt and an
@@ -45,8 +45,9 @@ type LockedError = vfs.LockedError
 func NewMemFS() FS { return vfs.NewRAM() }
 
 // OpenMemory opens an empty database in memory, for tests and caches. It behaves like one
-// from Open. The contents are gone after Close. o may be nil; o.FS is ignored. For a
-// database in memory that can be reopened, set Options.FS to a NewMemFS and call Open.
+// from Open. Its files are not part of what Options.Memory bounds. The contents are gone after
+// Close. o may be nil; o.FS is ignored. For a database in memory that can be reopened, set
+// Options.FS to a NewMemFS and call Open.
 func OpenMemory(o *Options) (*DB, error) {
 	var own Options
 	if o != nil {

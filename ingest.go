@@ -17,15 +17,16 @@ import (
 // Ingest applies operations atomically, even across a crash, by writing them directly to tables.
 // They must come in ascending order of their keys, each key once. They go neither through the log
 // nor through a memtable, so Ingest is the fast way to load many keys, and there is no bound on
-// their number. The slices of an Op must stay valid until the next one is requested. The operations
-// are durable when Ingest returns nil.
+// their number. A key and its value have at most 1 GiB together. The slices of an Op must stay
+// valid until the next one is requested. The operations are durable when Ingest returns nil.
 //
 // Ingest flushes first. Other writes wait until it returns, however long ops takes; reads do not
-// wait, and see either none of the operations or all. ops must not write to the database.
+// wait, and see either none of the operations or all. ops may read from the database, but must not
+// write to it.
 //
-// Ingest returns an error that ops yields, an error if the keys do not ascend, and ctx.Err() when
-// ctx ends. After these, ErrTryAgain and ErrClosed nothing has been applied. Other errors are those
-// of Flush; after ErrReopen, the next Open shows whether the operations have been applied.
+// Ingest returns an error that ops yields, an error if the keys do not ascend, ctx.Err() when ctx
+// ends, errors of the file system, and those of Flush. After ErrReopen, the next Open shows whether
+// the operations have been applied; after any other error nothing has been.
 func (d *DB) Ingest(ctx context.Context, ops iter.Seq2[Op, error]) error {
 	switch {
 	case d.opts.ReadOnly:

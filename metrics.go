@@ -13,6 +13,7 @@ import (
 // Metrics describes what the database holds and what it has done since Open. All sizes
 // are in bytes.
 type Metrics struct {
+	// Levels has the seven levels, 0 first.
 	Levels [manifest.NumLevels]LevelMetrics
 
 	// Gets counts lookups by Get, Lookup, Has, View and GetMany, each key once.
@@ -68,7 +69,8 @@ type LevelMetrics struct {
 	Filter FilterMetrics
 }
 
-// FilterMetrics counts what the filters of a level did for lookups.
+// FilterMetrics describes the filters of a level, and counts what they have done for lookups
+// since Open.
 type FilterMetrics struct {
 	// Tables is the number of tables whose filter is in use. Damaged is the number of
 	// tables whose filter is corrupt or of an unknown family and therefore ignored.
@@ -120,7 +122,8 @@ type Recovery struct {
 	// Logs is the number of logs, Batches that of the batches in them.
 	Logs, Batches int
 	// Torn lists the ends of logs, and of the MANIFEST, that were cut off: what a crash
-	// leaves of interrupted writes. Each is a *CorruptionError with the file and the
+	// leaves of interrupted writes. A log that is missing although the MANIFEST names it, as
+	// goleveldb may leave it, is listed, too. Each is a *CorruptionError with the file and the
 	// offset.
 	Torn []error
 }

@@ -18,16 +18,19 @@ import (
 )
 
 // Options configure Open. A nil *Options and zero fields mean the defaults, which are safe.
-// Open copies the Options. They are not stored: a database may be opened with different ones
-// the next time.
+// Sizes are in bytes. Open copies the Options, and returns an error that names a field outside
+// its bounds. They are not stored: a database may be opened with different ones the next time.
 type Options struct {
 	// Behavior.
 
 	// ReadOnly opens without changing anything on disk, except that it may create a missing
 	// LOCK file. Several processes may have one database open read-only, but only
-	// while no process writes to it. Writes return ErrReadOnly.
+	// while no process writes to it. Writes return ErrReadOnly, and so do Flush, Compact,
+	// BuildFilters and Checkpoint. Open fails with ErrNotExist if there is no database. What the
+	// logs hold is kept in memory, in addition to Memory.
 	ReadOnly bool
-	// ErrorIfExists makes Open fail with ErrExists if there is a database.
+	// ErrorIfExists makes Open fail with ErrExists if there is a database. It excludes
+	// ReadOnly.
 	ErrorIfExists bool
 	// ErrorIfMissing makes Open fail with ErrNotExist if there is no database. Otherwise
 	// Open creates one.
@@ -82,7 +85,7 @@ type Options struct {
 	// it counts against that. Older tables get one when they are compacted. Default: none.
 	RangeFilter filter.RangePolicy
 
-	// Performance. Sizes are in bytes.
+	// Performance.
 
 	// Memory bounds what the database adds to the memory of the process, including the overhead of
 	// Go's garbage collector with GOGC at its default. The store divides it between memtables,
@@ -94,8 +97,9 @@ type Options struct {
 	// process may use, according to its container, its machine and GOMEMLIMIT. That much is only
 	// taken if filters and indexes need it. At least 1 MiB.
 	Memory int64
-	// BlockCache holds uncompressed data blocks. Databases may share it. Default: a cache
-	// of CacheBytes for this database alone.
+	// BlockCache holds uncompressed data blocks. Databases may share it. Memory counts
+	// CacheBytes for it, whatever its capacity. Default: a cache of CacheBytes for this
+	// database alone.
 	BlockCache *BlockCache
 	// CacheBytes is the size of the block cache if BlockCache is nil. Default: what Memory
 	// leaves if that is set, otherwise 8 MiB, or less if Memory is less than 256 MiB.
@@ -116,7 +120,7 @@ type Options struct {
 	// than this open more files. Default: only the bound on all databases of the process together,
 	// half of its limit on file descriptors.
 	MaxOpenFiles int
-	// FilterMemory is the most memory that filters may take, in bytes, range filters included.
+	// FilterMemory is the most memory that filters may take, range filters included.
 	// Where they do not fit, the store chooses which parts of which filters to load, by the
 	// lookups of absent keys that each table receives, and for range filters by the ranges in
 	// which it held no key: ribbon and range filters are loaded with more or fewer bits per key,
@@ -127,19 +131,20 @@ type Options struct {
 	FilterMemory int64
 	// MemtableBytes is the size at which a memtable is flushed to a table. Up to two full
 	// ones are flushed while a third fills, so three times as much memory may be in use.
-	// Default: 16 MiB, less if Memory is less than 512 MiB, less than 1 MiB only if
-	// Memory is less than 16 MiB.
+	// From 1 KiB to 1 GiB. Default: 16 MiB, less if Memory is less than 512 MiB, less than
+	// 1 MiB only if Memory is less than 16 MiB.
 	MemtableBytes int
 	// TableBytes is the size at which a compaction begins a new table in levels 1 and 2.
-	// It doubles with each further level, up to a sixteenth of Memory. Default: half of
-	// MemtableBytes, from 1 to 8 MiB.
+	// It doubles with each further level, up to a sixteenth of Memory. From 1 KiB to 1 GiB.
+	// Default: half of MemtableBytes, but at least 1 and at most 8 MiB.
 	TableBytes int
-	// BlockBytes is the size of a data block before compression. Default: 4 KiB.
+	// BlockBytes is the size of a data block before compression; only a single entry that is
+	// larger exceeds it. From 64 bytes to 4 MiB. Default: 4 KiB.
 	BlockBytes int
 	// LevelBaseBytes is the target size of level 1; each further level may be LevelMultiplier
-	// times as large as the one above. Defaults: 64 MiB, 10. In a database smaller than eight
-	// times LevelBaseBytes, the target of level 1 is an eighth of the database, but at least four
-	// memtables.
+	// times as large as the one above. At least 1 KiB, and from 2 to 1,000. Defaults: 64 MiB, 10.
+	// In a database smaller than eight times LevelBaseBytes, the target of level 1 is an eighth of
+	// the database, but at least four memtables.
 	LevelBaseBytes  int64
 	LevelMultiplier int
 	// L0Tables is the number of tables in level 0 at which a compaction begins; while nothing is
@@ -147,10 +152,11 @@ type Options struct {
 	// by at most a tenth of a second. At three times that number, writes wait for compactions;
 	// only large batches, memtables of a few KiB and frequent calls of Flush lead to that.
 	// Independently, a write may wait for a memtable that is being flushed: up to 3 ×
-	// MemtableBytes / Y seconds on a disk that writes Y bytes per second. Default: 8.
+	// MemtableBytes / Y seconds on a disk that writes Y bytes per second. From 1 to 1,000.
+	// Default: 8.
 	L0Tables int
-	// TxBytes is the most that a transaction may hold, in bytes: what it writes, plus the
-	// keys and ranges that it has read. Default: 64 MiB.
+	// TxBytes is the most that a transaction may hold: what it writes, plus the keys and ranges
+	// that it has read. From 1 KiB to 1 GiB. Default: 64 MiB.
 	TxBytes int
 	// TxLifetime is how long a transaction may live. Flushes and compactions may drop
 	// what an older one reads; it then fails with ErrTxLimit, and never commits. Default:
@@ -220,7 +226,7 @@ type WriteOptions struct {
 	NoSync bool
 }
 
-// The two choices for a write. They must not be modified.
+// The two choices for a write; nil means Sync. They must not be modified.
 var (
 	Sync   = &WriteOptions{}
 	NoSync = &WriteOptions{NoSync: true}

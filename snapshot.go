@@ -53,7 +53,7 @@ func (s *Snapshot) GetMany(keys [][]byte) ([][]byte, error) {
 	return s.db.getMany(keys, s.seq)
 }
 
-// NewIter is DB.NewIter on the snapshot. The iterator stays valid after the snapshot is
+// NewIter is DB.NewIter on the snapshot. The iterator remains usable after the snapshot is
 // closed, but can no longer be Reset.
 func (s *Snapshot) NewIter(o *IterOptions) (*Iter, error) {
 	if s.closed.Load() {

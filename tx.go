@@ -135,7 +135,7 @@ func (t *Tx) Get(key []byte) (value []byte, err error) {
 	return value, err
 }
 
-// View is DB.View on the transaction.
+// View is DB.View on the transaction, with the errors of Tx.Get. fn may call methods of the Tx.
 func (t *Tx) View(key []byte, fn func(value []byte) error) error {
 	if err := t.usable(); err != nil {
 		return err
@@ -172,7 +172,7 @@ func (t *Tx) Has(key []byte) (bool, error) {
 	return err == nil, err
 }
 
-// GetMany is DB.GetMany on the transaction.
+// GetMany is DB.GetMany on the transaction. Errors are those of Get, without ErrNotFound.
 func (t *Tx) GetMany(keys [][]byte) ([][]byte, error) {
 	if err := t.usable(); err != nil {
 		return nil, err
@@ -205,7 +205,8 @@ func (t *Tx) GetMany(keys [][]byte) ([][]byte, error) {
 // NewIter is DB.NewIter on the transaction. The iterator sees what the transaction reads
 // and what it had written before NewIter was called. It does not see later writes, so a
 // loop may write to what it iterates over. Close the iterator before Commit and Discard;
-// it fails with ErrClosed after them.
+// it fails with ErrClosed after them. Errors, here and in Iter.Err, are those of Get, without
+// ErrNotFound.
 func (t *Tx) NewIter(o *IterOptions) (*Iter, error) {
 	if err := t.usable(); err != nil {
 		return nil, err
