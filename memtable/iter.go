@@ -2,9 +2,10 @@ package memtable
 
 import "github.com/siftdb/sift/internal/base"
 
-// Iter is a base.Iterator over a memtable. It sees the entries that were added before its last
-// move, and possibly later ones. It cannot fail. Keys and values point into the memtable and
-// remain valid after moves and Close.
+// Iter iterates over the entries of a memtable in the order of internal keys, tombstones included.
+// It sees the entries that were added before its last move, and possibly later ones. It cannot
+// fail. Keys and values point into the memtable and remain valid after moves and Close; they must
+// not be modified. An Iter must not be used by several goroutines at once; any number may be open.
 type Iter struct {
 	m    *Memtable
 	list *list // of m
@@ -13,7 +14,8 @@ type Iter struct {
 
 var _ base.Iterator = (*Iter)(nil)
 
-// NewIter returns an unpositioned iterator, which need not be closed.
+// NewIter returns an unpositioned iterator, which must be moved with First, Last or a seek first.
+// It need not be closed.
 func (m *Memtable) NewIter() *Iter { return &Iter{m: m, list: &m.list} }
 
 // First moves to the first entry.
@@ -36,10 +38,10 @@ func (it *Iter) SeekLT(ikey []byte) bool {
 	return it.at(it.m.inOrder().seekLT(base.UserKey(ikey), base.KeyTrailer(ikey)))
 }
 
-// Next moves to the next entry.
+// Next moves to the next entry. REQUIRES: Valid().
 func (it *Iter) Next() bool { return it.at(it.list.next(it.node, 0)) }
 
-// Prev moves to the previous entry.
+// Prev moves to the previous entry. REQUIRES: Valid().
 func (it *Iter) Prev() bool { return it.at(it.list.prevOf(it.node)) }
 
 func (it *Iter) at(n uint32) bool {
@@ -50,10 +52,10 @@ func (it *Iter) at(n uint32) bool {
 // Valid reports whether the iterator is at an entry.
 func (it *Iter) Valid() bool { return it.node != tail }
 
-// Key returns the encoded internal key.
+// Key returns the encoded internal key. REQUIRES: Valid().
 func (it *Iter) Key() []byte { return it.list.key(it.node) }
 
-// Value returns the value.
+// Value returns the value. REQUIRES: Valid().
 func (it *Iter) Value() []byte { return it.list.value(it.node) }
 
 // Err returns nil.

@@ -1,7 +1,10 @@
 // Package memtable holds the newest writes in memory, in one arena: a hash index for lookups, and a
 // skip list for iterators, into which entries are inserted when their order is needed. Writes and
 // lookups may run concurrently and take no locks; the first iterator waits until all entries are in
-// the list.
+// the list, and so does the first lookup by Get.
+//
+// Kinds are sstable.KindSet and sstable.KindDelete. The keys of iterators are internal keys, as
+// package sstable describes them.
 package memtable
 
 import (
@@ -19,8 +22,8 @@ var ErrFull = errors.New("memtable: full")
 // arena stays within 32-bit offsets (and within an int where that has 32 bits).
 const MaxCapacity = min(math.MaxUint32, math.MaxInt) / 20 * 18
 
-// Memtable is a sorted, growing set of entries. Entries are never removed or
-// changed. All methods are safe for concurrent use.
+// Memtable is a sorted, growing set of entries, made by New. Entries are never removed or
+// changed. All methods are safe for concurrent use, except Follow.
 type Memtable struct {
 	index     index
 	unordered atomic.Bool // entries were not added in the order of their sequence numbers
@@ -33,8 +36,8 @@ type Memtable struct {
 	lastSeq  atomic.Uint64 // the sequence number of the last Add
 }
 
-// New returns an empty memtable for entries of capacityBytes in total, as counted by EntrySize.
-// For a batch larger than the usual memtable the caller makes one of the batch's size. A
+// New returns an empty memtable for entries of capacityBytes in total, as counted by EntrySize; a
+// number outside 0 to MaxCapacity is moved to the nearer bound. For a batch larger than the usual memtable the caller makes one of the batch's size. A
 // memtable takes about an eighth more memory than its capacity; pages that are never written to
 // cost nothing.
 func New(capacityBytes int) *Memtable {
@@ -129,9 +132,10 @@ func (m *Memtable) Find(hash uint64, userKey []byte, seq uint64) (value []byte, 
 	return nil, 0, 0, false
 }
 
-// Get returns the newest entry of the user key with a sequence number of at most seq. The value
-// points into the memtable, whose memory is never changed or reused, so it remains valid. Get
-// does not allocate.
+// Get returns the newest entry of the user key with a sequence number of at most seq, which may be
+// math.MaxUint64. A tombstone counts as found: its kind is sstable.KindDelete and its value empty.
+// The value points into the memtable, whose memory is never changed or reused, so it remains valid;
+// it must not be modified. Get does not allocate, except to sort entries once.
 func (m *Memtable) Get(userKey []byte, seq uint64) (value []byte, kind base.Kind, entrySeq uint64, found bool) {
 	n := m.inOrder().seekGE(userKey, base.Trailer(seq, base.KindSeek))
 	if n == 0 || string(m.list.userKey(n)) != string(userKey) {

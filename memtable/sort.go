@@ -60,7 +60,7 @@ var runs = sync.Pool{New: func() any { return new([]pendingNode) }}
 
 // Follow makes m, which is empty, the successor of old. If old or one of the last memtables before
 // it was iterated over, m probably will be, too: its entries are then inserted in order as they are
-// added, so that iterators need not wait, and Add takes longer.
+// added, so that iterators need not wait, and Add takes longer. m must not be shared yet.
 func (m *Memtable) Follow(old *Memtable) {
 	m.pending.eager = max(0, old.pending.eager-1)
 	if old.pending.late.Load() {

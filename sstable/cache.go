@@ -8,7 +8,7 @@ import (
 )
 
 // BlockCache keeps decoded data blocks, up to a number of bytes. It may be
-// shared by the readers of several databases.
+// shared by the readers of several databases, and is safe for concurrent use.
 //
 // A block in the cache has a slot, an atomic pointer, so a hit is a few loads without a lock. The
 // slots of 32 consecutive blocks of a table exist as long as one of them is filled. Eviction is by

@@ -3,11 +3,18 @@
 // pebble read what it writes.
 //
 // A Writer writes a table from sorted entries. A Reader looks up keys, probes the table's
-// filter, and makes iterators. It is safe for concurrent use, takes no locks, and does not
-// allocate when the block is in the BlockCache.
+// filter, and makes iterators. It is safe for concurrent use. A lookup in a block that is in the
+// BlockCache takes no locks and does not allocate.
 //
-// Values that Get returns point into an immutable block and remain valid. Keys and values
-// of an Iter are valid until its next move.
+// Values that Get returns remain valid. Keys and values of an Iter are valid until its next move.
+//
+// An internal key, as iterators use it, is the user key followed by 8 bytes, little-endian: the
+// sequence number << 8 | the kind. Internal keys are ordered by user key, and equal user keys by
+// sequence number, the highest first. Sequence numbers have 56 bits. To seek to the newest entry
+// of a user key, use the highest one and KindSet.
+//
+// Errors about damage are of type *sift.CorruptionError and match sift.ErrCorruption; those about
+// tables that sift does not read match sift.ErrUnsupported. Others are those of the file.
 package sstable
 
 import (
@@ -21,7 +28,7 @@ import (
 // Kind is the kind of an entry: a value or a tombstone.
 type Kind = base.Kind
 
-// The kinds of entries.
+// The kinds of entries: a tombstone, and a value.
 const (
 	KindDelete = base.KindDelete
 	KindSet    = base.KindSet

@@ -28,8 +28,11 @@ type IterOptions struct {
 	IO *BlockIO
 }
 
-// Iter iterates over the entries of a table; it implements base.Iterator. Keys and values
-// are valid until the next move. The argument of a seek must not be the iterator's own key.
+// Iter iterates over the entries of a table, tombstones included. Its keys are internal keys, as
+// the package comment describes them. Key and Value may be called only while Valid is true, and
+// their results are valid until the next move or Close, and must not be modified. The argument of
+// a seek must not be the iterator's own key. An Iter must not be used by several goroutines at
+// once, nor after Close; any number may be open.
 type Iter struct {
 	r    *Reader
 	x    *index // nil: not loaded yet; the iterator keeps it
@@ -95,7 +98,8 @@ var iterPool = sync.Pool{New: func() any { return new(iterMem) }}
 
 var windowPool = sync.Pool{New: func() any { return new([]byte) }}
 
-// NewIter returns an unpositioned iterator over the table.
+// NewIter returns an unpositioned iterator over the table: it must be moved with First, Last or a
+// seek first. o may be nil. Errors, also those of reading the index, are in Err.
 func (r *Reader) NewIter(o *IterOptions) *Iter {
 	m := iterPool.Get().(*iterMem)
 	it := &Iter{
@@ -114,16 +118,16 @@ func (r *Reader) NewIter(o *IterOptions) *Iter {
 // Valid reports whether the iterator is at an entry.
 func (it *Iter) Valid() bool { return it.valid }
 
-// Key returns the encoded internal key.
+// Key returns the encoded internal key. REQUIRES: Valid().
 func (it *Iter) Key() []byte { return it.key }
 
-// Value returns the value.
+// Value returns the value, empty for a tombstone. REQUIRES: Valid().
 func (it *Iter) Value() []byte { return it.blk.data[it.e.value:it.e.end:it.e.end] }
 
 // Err returns the error that stopped the last move, or nil.
 func (it *Iter) Err() error { return it.err }
 
-// Close releases the iterator's memory. It may be called twice.
+// Close releases the iterator's memory, and returns nil. It may be called twice.
 func (it *Iter) Close() error {
 	it.valid, it.blk, it.own, it.x = false, nil, block{}, nil
 	it.dropWindow()
@@ -215,7 +219,7 @@ func (it *Iter) SeekLT(ikey []byte) bool {
 	return it.backTo(len(it.back)-1) || it.lastFrom(i-1)
 }
 
-// Next moves to the next entry. REQUIRES: Valid().
+// Next moves to the next entry. If the iterator is not Valid, it stays so.
 func (it *Iter) Next() bool {
 	if !it.valid {
 		return false
@@ -231,7 +235,7 @@ func (it *Iter) Next() bool {
 	return true
 }
 
-// Prev moves to the previous entry. REQUIRES: Valid().
+// Prev moves to the previous entry. If the iterator is not Valid, it stays so.
 func (it *Iter) Prev() bool {
 	if !it.valid {
 		return false

@@ -94,7 +94,8 @@ func (p eachPrefix) from(n int, key []byte, f func(prefix []byte)) {
 }
 
 // RangePrefixLen returns the length of the longest prefix that all keys in [lower, upper) have
-// and that a filter with p's prefixes holds if there is such a key, or -1 if there is none.
+// and that a filter with p's prefixes holds if there is such a key, or -1 if there is none. A nil
+// bound is the empty key, not a missing bound.
 func RangePrefixLen(p Prefixer, lower, upper []byte) int {
 	n := p.PrefixLen(lower)
 	switch {

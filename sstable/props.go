@@ -82,7 +82,7 @@ type Properties struct {
 	RangePolicy string // the name of the policy that built the range filter; "": none
 	RangeSplit  string // how it splits keys: the name of a Prefixer or at(n); may end in ; and symbols
 	RangeKeys   uint64 // number of keys in it
-	RangeBytes  uint64 // its size
+	RangeBytes  uint64 // its size on disk
 
 	rangeCRC   uint32
 	compressed bool

@@ -212,9 +212,9 @@ func (r *Reader) RangeFilterBytes() int {
 }
 
 // MayContainRange reports false only if the table holds no entry with a key in [from, to).
-// It returns true without a range filter, and for a range that spans several prefixes. The
-// first call reads the filter from the file, unless only LoadRangeBits loads it (see
-// ReaderOptions.MaxFilterUnits).
+// It returns true without a range filter, and for a range that spans several prefixes. nil is
+// the empty key, not a missing bound. The first call reads the filter from the file, unless only
+// LoadRangeBits loads it (see ReaderOptions.MaxFilterUnits).
 func (r *Reader) MayContainRange(from, to []byte) bool { return r.rangeFilter().mayContain(from, to) }
 
 func (h *heldRange) mayContain(from, to []byte) bool {

@@ -45,7 +45,7 @@ type ReaderOptions struct {
 //
 // NewReader reads and verifies the index and the filter, which stay in memory if they fit.
 // Data blocks, and an index that was evicted, are read on demand. Checksums are always
-// verified. Damage is reported as a *CorruptionError with path and offset.
+// verified. There is no Close: call Release if the reader has a Cache or a pool.
 type Reader struct {
 	r     io.ReaderAt
 	ahead prefetcher // r, if it is one
@@ -92,7 +92,8 @@ type MetaBlock struct {
 // NewReader reads the table in the first size bytes of r. r must stay open as long as the
 // reader is used; closing it is up to the caller. A table with a damaged metaindex,
 // properties block or filter can still be read: MetaErr and FilterStatus return that damage.
-// For kinds of tables that sift does not support the error matches ErrUnsupported.
+// The error of other damage matches sift.ErrCorruption, that of a kind of table that sift does not
+// support sift.ErrUnsupported. o may be nil.
 func NewReader(r io.ReaderAt, size int64, o *ReaderOptions) (*Reader, error) {
 	if o == nil {
 		o = &ReaderOptions{}
@@ -274,9 +275,10 @@ func boundedNames(blockLen int, fn func(key, value []byte) error) func(key, valu
 	}
 }
 
-// Get returns the newest entry of the user key with a sequence number of at most seq. It does
-// not probe the filter. The value remains valid and must not be modified; for a tombstone it
-// is empty. A lookup in a cached block does not allocate.
+// Get returns the newest entry of the user key with a sequence number of at most seq, which may be
+// math.MaxUint64. A tombstone counts as found: its kind is KindDelete and its value empty. Get
+// does not probe the filter. The value remains valid and must not be modified. A lookup in a
+// cached block does not allocate.
 func (r *Reader) Get(userKey []byte, seq uint64) (value []byte, kind Kind, entrySeq uint64, found bool, err error) {
 	var buf Buffer
 	value, kind, entrySeq, found, err = r.GetIn(&buf, userKey, seq)
@@ -340,7 +342,7 @@ func (r *Reader) Properties() *Properties { return r.props }
 // properties, or nil.
 func (r *Reader) MetaErr() error { return r.metaErr }
 
-// Size returns the length of the file.
+// Size returns the length of the file in bytes.
 func (r *Reader) Size() int64 { return r.size }
 
 // ApproximateOffset returns the approximate offset in the file of the key, or of where it

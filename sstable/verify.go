@@ -12,7 +12,7 @@ import (
 
 // Verify reads the whole table from the file, regardless of what is in memory, and reports
 // every fault: checksums, structure, key order, index and properties that do not match the
-// entries, and keys that the filter excludes. Faults are *CorruptionError values or I/O
+// entries, and keys that the filter excludes. Faults are of type *sift.CorruptionError, or I/O
 // errors. It returns an error only if ctx is done.
 func (r *Reader) Verify(ctx context.Context, report func(error)) error {
 	x, err := r.loadIndex()
@@ -314,7 +314,8 @@ type DataBlockInfo struct {
 // NumDataBlocks returns the number of data blocks.
 func (r *Reader) NumDataBlocks() int { return r.numBlocks }
 
-// DataBlock reads and describes data block i.
+// DataBlock reads and describes data block i, from 0 to NumDataBlocks()-1. It reads the file, not
+// the cache.
 func (r *Reader) DataBlock(i int) (DataBlockInfo, error) {
 	x, err := r.loadIndex()
 	if err != nil {
@@ -351,7 +352,8 @@ func (r *Reader) Footer() (metaindex, index Handle) { return r.footer.metaindex,
 // damaged. The result must not be modified.
 func (r *Reader) MetaBlocks() []MetaBlock { return r.meta }
 
-// RawProperties reads the properties as stored, including those of other engines.
+// RawProperties reads the properties as stored, including those of other engines, names
+// ascending. It returns nil if the table has none.
 func (r *Reader) RawProperties() ([]Property, error) {
 	for _, m := range r.meta {
 		if m.Name != propertiesName {

@@ -86,7 +86,7 @@ type Writer struct {
 	trailer  [blockTrailerLen]byte
 }
 
-// NewWriter returns a Writer that writes to w.
+// NewWriter returns a Writer that writes to w. o may be nil.
 func NewWriter(w io.Writer, o *WriterOptions) *Writer {
 	wr := &Writer{w: w}
 	if o != nil {
@@ -107,7 +107,8 @@ func NewWriter(w io.Writer, o *WriterOptions) *Writer {
 }
 
 // Add adds an entry, which must be after the previous one in internal-key order: user keys
-// ascending, and for equal ones sequence numbers descending. It copies userKey and value.
+// ascending, and for equal ones sequence numbers descending. Key and value may have 1 GiB
+// together, and seq 56 bits. It copies userKey and value.
 func (w *Writer) Add(userKey []byte, seq uint64, kind Kind, value []byte) error {
 	if w.err != nil {
 		return w.err
@@ -265,7 +266,7 @@ func (w *Writer) EstimatedBytes() int64 {
 	return int64(w.offset) + int64(w.data.size())
 }
 
-// Finish completes the table. The writer cannot be used afterwards.
+// Finish completes the table, which may have no entries. The writer cannot be used afterwards.
 func (w *Writer) Finish() (*TableInfo, error) {
 	if w.err != nil {
 		return nil, w.err
