@@ -6,8 +6,8 @@ import (
 )
 
 var (
-	// ErrUnknownFamily is returned by Open for a family that this package does
-	// not know. The caller proceeds as if there were no filter.
+	// ErrUnknownFamily is matched by the error of Open for a family that this package
+	// does not know. The caller proceeds as if there were no filter.
 	ErrUnknownFamily = errors.New("filter: unknown family")
 	// ErrDamaged is matched by every error that Open returns for corrupt bytes.
 	ErrDamaged = errors.New("filter: damaged block")

@@ -35,8 +35,9 @@ type Writer interface {
 	// NumKeys returns the number of keys added since the last Finish.
 	NumKeys() int
 	// Finish returns the filter over the keys that were added since the last
-	// Finish, as one or more units, and empties the writer. The caller owns the
-	// units. A filter over no keys may exclude every key.
+	// Finish, as one or more units, and empties the writer, even if it fails, as it
+	// does when there are too many keys. The caller owns the units. A filter over no
+	// keys may exclude every key.
 	Finish() ([][]byte, error)
 }
 
@@ -64,7 +65,8 @@ type BytesReader interface {
 }
 
 // Key is a key together with its hash, so that a lookup hashes once, however many filters
-// it probes. NewKey makes one. It aliases the key's bytes.
+// it probes. NewKey makes one; the zero Key is not that of an empty slice. It aliases the
+// key's bytes.
 type Key struct {
 	Bytes []byte
 	Hash  uint64

@@ -11,8 +11,8 @@ import (
 	"github.com/siftdb/sift/filter/internal/siphash"
 )
 
-// Secret is the secret that keyed filters hash keys with. Someone who learns it,
-// or reads it from a disk, can predict false positives.
+// Secret is the secret that keyed filters hash keys with. Fill it from crypto/rand.
+// Someone who learns it, or reads it from a disk, can predict false positives.
 type Secret [16]byte
 
 // Hash is the 64-bit hash that keyed filters start from: SipHash-1-3 under the

@@ -37,8 +37,9 @@ var parsers = [...]parser{
 	{"none", parseNone},
 }
 
-// Open opens the units of a filter of any family of this package, as Policy.Open does. It
-// returns ErrUnknownFamily for other families.
+// Open opens the units of a filter of any family of this package, as Policy.Open does. Damage
+// gives an error that matches ErrDamaged, another family, a keyed one included, one that matches
+// ErrUnknownFamily.
 func Open(family string, units [][]byte) (Reader, error) {
 	for i := range families {
 		if families[i].name == family {

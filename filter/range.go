@@ -40,7 +40,7 @@ type RangeWriter interface {
 	// NumKeys returns the number of keys added since the last Finish.
 	NumKeys() int
 	// Finish returns the filter over the keys that were added since the last Finish, and
-	// resets the writer.
+	// empties the writer, even if it fails. The caller owns the result.
 	Finish() ([]byte, error)
 }
 
@@ -50,8 +50,8 @@ type RangeReader interface {
 	// MayContainRange reports false only if no key was added that has the prefix and
 	// a number from lo to hi, both included. lo <= hi.
 	MayContainRange(prefix []byte, lo, hi uint64) bool
-	// FPR bounds the expected share of ranges of the given length without a key for
-	// which MayContainRange is true.
+	// FPR bounds the expected share of ranges of the given length, a count of numbers,
+	// without a key for which MayContainRange is true.
 	FPR(length uint64) float64
 	// SizeBytes is the memory that the filter takes.
 	SizeBytes() int

@@ -23,7 +23,7 @@ func StepsPerUnit(family string) int {
 // Trim trims the last of units, which are the first units of a filter, to its first steps, 1
 // to StepsPerUnit(family)-1. It appends the shorter unit, which Open accepts in place of the
 // whole one, to dst. Each step left out costs its share of the bits per key. The units are
-// not modified. Damaged units are an error, as with Open.
+// not modified. Damaged units are an error, as with Open, and so is any other number of steps.
 func Trim(dst []byte, family string, units [][]byte, steps int) ([]byte, error) {
 	if steps < 1 || steps >= StepsPerUnit(family) {
 		return nil, fmt.Errorf("filter: cannot trim a unit of %q, which has %d steps, to %d", family, StepsPerUnit(family), steps)

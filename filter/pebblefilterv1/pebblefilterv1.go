@@ -14,9 +14,10 @@ import (
 	"github.com/siftdb/sift/filter/internal/adapt"
 )
 
-// New returns p as a policy of pebble. Its name, on disk, is p's BlockFamily. Its probes
-// do not allocate and keep no state. They return true for a malformed block; pebble's
-// block checksum guards against flipped bits.
+// New returns p as a policy of pebble, safe for concurrent use. Its name, on disk, is p's
+// BlockFamily. Its probes do not allocate and keep no state. They return true for a
+// malformed block; pebble's block checksum guards against flipped bits. If a filter cannot
+// be built, because a table has too many keys, one that excludes nothing is written.
 //
 // This holds for policies that implement filter.BlockPolicy, as those of package filter
 // do unless they are keyed. Any other policy is opened for each probe, which is slow, and
