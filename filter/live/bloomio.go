@@ -23,7 +23,9 @@ func (f *Bloom[T]) MarshalBinary() ([]byte, error) { return marshal(f) }
 func (f *Bloom[T]) UnmarshalBinary(data []byte) error { return unmarshal(f, data) }
 
 // ReadBloom reads a filter that WriteTo wrote. Damage gives an error that matches
-// ErrFormat. It reads nothing after the filter.
+// ErrFormat, another kind of filter or of elements one that matches ErrIncompatible, and a
+// filter larger than o.MaxBytes one that matches ErrTooLarge. It reads nothing after the
+// filter.
 func ReadBloom[T any](r io.Reader, o ReadOptions[T]) (*Bloom[T], error) {
 	return readNew(r, o, func(key funnel.Key[T]) *Bloom[T] { return &Bloom[T]{key: key} })
 }

@@ -47,7 +47,8 @@ func (f *Cuckoo[T]) AddMany(vs []T, isNew []bool) (n int, err error) {
 }
 
 // AddNew adds an element unless the filter may contain it, and reports whether it
-// did. Of several concurrent calls with the same new element exactly one adds it.
+// did. Of several concurrent calls with the same new element exactly one adds it. If there
+// is no space for it, AddNew returns ErrFull.
 func (f *Cuckoo[T]) AddNew(v T) (bool, error) {
 	h := f.key.Sum64(v)
 	mu := &f.newer[mix(h)%uint64(len(f.newer))]

@@ -25,7 +25,11 @@
 //
 // A negative answer is certain: the element was not added, or was deleted. A positive one may be
 // wrong; the share of absent elements that get one is the false positive rate (FPR). All filters
-// are safe for concurrent use, except an Unshared Bloom.
+// are safe for concurrent use, except an Unshared Bloom, and except that nothing else may run
+// during ReadFrom and UnmarshalBinary.
+//
+// Filters are made by constructors. The zero value of a filter whose elements need no Funnel can
+// only be read into, with ReadFrom or UnmarshalBinary; a Rotating always needs its constructor.
 //
 // Elements are strings, byte slices, integers, or any type with a Funnel that encodes it.
 // Elements with equal bytes are equal: a filter of strings and a filter of byte slices can

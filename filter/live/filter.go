@@ -36,7 +36,8 @@ type Filter[T any] interface {
 	// ReadFrom and UnmarshalBinary replace the filter by one that WriteTo or
 	// MarshalBinary wrote, of the same kind and with the same kind of elements. No
 	// other call may run at the same time. ReadFrom reads nothing after the filter.
-	// After an error the filter is unchanged; the error of damage matches ErrFormat.
+	// After an error the filter is unchanged; the error of damage matches ErrFormat,
+	// that of another kind of filter or of elements ErrIncompatible.
 	io.ReaderFrom
 	encoding.BinaryMarshaler
 	encoding.BinaryUnmarshaler

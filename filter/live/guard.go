@@ -126,9 +126,10 @@ func NewGuard[K comparable, V any](o GuardOptions[K, V]) (*Guard[K, V], error) {
 
 // Get returns the value of a key: from the cache, or from load, whose result it puts into the
 // cache. If the key does not exist, load must return ErrAbsent or an error that matches it, and
-// so does Get. Callers that share a load share its V.
+// so does Get. Other errors are those of load, and ctx.Err() if ctx ends while Get waits for it.
+// Callers that share a load share its V.
 //
-// load runs with the values of one of the waiting callers' contexts, and is canceled when none
+// load runs on a goroutine of its own, with the values of one of the waiting callers' contexts, and is canceled when none
 // of them waits any longer.
 func (g *Guard[K, V]) Get(ctx context.Context, key K, load func(ctx context.Context, key K) (V, error)) (V, error) {
 	var none V
