@@ -129,8 +129,8 @@ func NewGuard[K comparable, V any](o GuardOptions[K, V]) (*Guard[K, V], error) {
 // so does Get. Other errors are those of load, and ctx.Err() if ctx ends while Get waits for it.
 // Callers that share a load share its V.
 //
-// load runs on a goroutine of its own, with the values of one of the waiting callers' contexts, and is canceled when none
-// of them waits any longer.
+// load runs on a goroutine of its own, with the values of one of the waiting callers' contexts, and
+// is canceled when none of them waits any longer.
 func (g *Guard[K, V]) Get(ctx context.Context, key K, load func(ctx context.Context, key K) (V, error)) (V, error) {
 	var none V
 	g.n.lookups.Add(1)
