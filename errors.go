@@ -41,13 +41,13 @@ var (
 // Returned by Open, and by Check, Repair, Checkpoint and LockDirectory.
 var (
 	// ErrLocked: another process, or this one, has the database open. The message names the
-	// process if it is known.
+	// process if it is known, and so does the *LockedError that errors.As finds.
 	ErrLocked = errors.New("sift: database is in use")
 	// ErrExists: Options.ErrorIfExists is set and the database exists, or the directory of a
 	// Checkpoint is not empty.
 	ErrExists = errors.New("sift: database exists")
 	// ErrNotExist: the database does not exist, and Options.ErrorIfMissing or ReadOnly is
-	// set, or Check or Repair was called.
+	// set, or Check or Repair was called. Such an error need not match fs.ErrNotExist.
 	ErrNotExist = errors.New("sift: database does not exist")
 )
 

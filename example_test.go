@@ -88,6 +88,82 @@ func ExampleDB_Scan() {
 	// user/2=x
 }
 
+// The keys are looked up together. A missing one has a nil value.
+func ExampleDB_GetMany() {
+	db, err := sift.OpenMemory(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.Put([]byte("fruit"), []byte("apple"), nil); err != nil {
+		log.Fatal(err)
+	}
+	keys := [][]byte{[]byte("fruit"), []byte("vegetable")}
+	values, err := db.GetMany(keys)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for i, value := range values {
+		fmt.Printf("%s: %t %s\n", keys[i], value != nil, value)
+	}
+	// Output:
+	// fruit: true apple
+	// vegetable: false
+}
+
+// An iterator moves in both directions within its bounds.
+func ExampleIter() {
+	db, err := sift.OpenMemory(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	for _, k := range []string{"a", "b", "c", "d", "e"} {
+		if err := db.Put([]byte(k), nil, sift.NoSync); err != nil {
+			log.Fatal(err)
+		}
+	}
+
+	it, err := db.NewIter(&sift.IterOptions{LowerBound: []byte("b"), UpperBound: []byte("e")})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer it.Close()
+	for ok := it.SeekGE([]byte("c")); ok; ok = it.Next() {
+		fmt.Printf("%s ", it.Key())
+	}
+	for ok := it.Last(); ok; ok = it.Prev() {
+		fmt.Printf("%s ", it.Key())
+	}
+	if err := it.Err(); err != nil {
+		log.Fatal(err)
+	}
+	// Output: c d d c b
+}
+
+// Sorted keys, from a file perhaps, go straight into tables: all of them or none.
+func ExampleDB_Ingest() {
+	db, err := sift.OpenMemory(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+
+	ops := func(yield func(sift.Op, error) bool) {
+		for i := range 1000 {
+			if !yield(sift.Op{Key: fmt.Appendf(nil, "user/%06d", i), Value: []byte("x")}, nil) {
+				return
+			}
+		}
+	}
+	if err := db.Ingest(context.Background(), ops); err != nil {
+		log.Fatal(err)
+	}
+	ok, err := db.Has([]byte("user/000999"))
+	fmt.Println(ok, err)
+	// Output: true <nil>
+}
+
 func ExampleDB_Snapshot() {
 	dir := tempDir()
 	defer os.RemoveAll(dir)

@@ -12,8 +12,9 @@ import (
 	"github.com/siftdb/sift/internal/wal"
 )
 
-// Open opens the database in a directory, and creates it if it does not exist. o may be
-// nil.
+// Open opens the database in a directory, and creates it, with its parents, if it does not
+// exist. o may be nil. Only one DB at a time, in any process, may have a directory open, or
+// several with ReadOnly.
 //
 // After a crash, all writes that were acknowledged with Sync are there, and the others are
 // recovered as a prefix; Metrics.Recovery reports what was dropped. Databases of LevelDB,
@@ -24,8 +25,9 @@ import (
 // damaged, or a table is missing; Repair may help then. Others name an invalid field of o, or
 // are those of the file system. A damaged table does not make Open fail: reads that need it do.
 //
-// Open reads no tables. Each is loaded, with its index and filter, when it is first needed,
-// or in the background, level 0 first.
+// Open reads the logs and, unless ReadOnly is set, writes what they hold to tables. It reads no
+// tables: each is loaded, with its index and filter, when it is first needed, or in the
+// background, level 0 first.
 func Open(dir string, o *Options) (*DB, error) {
 	opts, err := o.resolve()
 	if err != nil {
