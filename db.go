@@ -57,8 +57,8 @@ import (
 //
 // Lookups wait neither for writes nor for flushes or compactions. Writes take effect one after
 // another, in an order that all readers see and that recovery keeps. Those that arrive together
-// share one log record and one fsync; all writes but those of Ingest go through the log. One goroutine flushes in the background, and another one compacts, one compaction at
-// a time.
+// share one log record and one fsync; all writes but those of Ingest go through the log. One
+// goroutine flushes in the background, and another one compacts, one compaction at a time.
 type DB struct {
 	dir    string
 	opts   Options // resolved

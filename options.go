@@ -142,9 +142,9 @@ type Options struct {
 	// larger exceeds it. From 64 bytes to 4 MiB. Default: 4 KiB.
 	BlockBytes int
 	// LevelBaseBytes is the target size of level 1; each further level may be LevelMultiplier
-	// times as large as the one above. At least 1 KiB, and from 2 to 1,000. Defaults: 64 MiB, 10.
-	// In a database smaller than eight times LevelBaseBytes, the target of level 1 is an eighth of
-	// the database, but at least four memtables.
+	// times as large as the one above. LevelBaseBytes is at least 1 KiB, LevelMultiplier from 2 to
+	// 1,000. Defaults: 64 MiB, 10. In a database smaller than eight times LevelBaseBytes, the target
+	// of level 1 is an eighth of the database, but at least four memtables.
 	LevelBaseBytes  int64
 	LevelMultiplier int
 	// L0Tables is the number of tables in level 0 at which a compaction begins; while nothing is
@@ -152,8 +152,8 @@ type Options struct {
 	// by at most a tenth of a second. At three times that number, writes wait for compactions;
 	// only large batches, memtables of a few KiB and frequent calls of Flush lead to that.
 	// Independently, a write may wait for a memtable that is being flushed: up to 3 ×
-	// MemtableBytes / Y seconds on a disk that writes Y bytes per second. From 1 to 1,000.
-	// Default: 8.
+	// MemtableBytes / Y seconds on a disk that writes Y bytes per second. L0Tables is from 1 to
+	// 1,000. Default: 8.
 	L0Tables int
 	// TxBytes is the most that a transaction may hold: what it writes, plus the keys and ranges
 	// that it has read. From 1 KiB to 1 GiB. Default: 64 MiB.

@@ -37,9 +37,9 @@ type Memtable struct {
 }
 
 // New returns an empty memtable for entries of capacityBytes in total, as counted by EntrySize; a
-// number outside 0 to MaxCapacity is moved to the nearer bound. For a batch larger than the usual memtable the caller makes one of the batch's size. A
-// memtable takes about an eighth more memory than its capacity; pages that are never written to
-// cost nothing.
+// number outside 0 to MaxCapacity is moved to the nearer bound. For a batch larger than the usual
+// memtable the caller makes one of the batch's size. A memtable takes about an eighth more memory
+// than its capacity; pages that are never written to cost nothing.
 func New(capacityBytes int) *Memtable {
 	capacity := uint64(max(0, min(capacityBytes, MaxCapacity)))
 	m := &Memtable{capacity: capacity, index: newIndex(capacity)}
