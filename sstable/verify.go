@@ -352,8 +352,8 @@ func (r *Reader) Footer() (metaindex, index Handle) { return r.footer.metaindex,
 // damaged. The result must not be modified.
 func (r *Reader) MetaBlocks() []MetaBlock { return r.meta }
 
-// RawProperties reads the properties as stored, including those of other engines, names
-// ascending. It returns nil if the table has none.
+// RawProperties reads the properties as stored, in that order, including those of other engines.
+// It returns nil if the table has none.
 func (r *Reader) RawProperties() ([]Property, error) {
 	for _, m := range r.meta {
 		if m.Name != propertiesName {
