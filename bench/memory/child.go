@@ -14,7 +14,10 @@ import (
 )
 
 const (
-	timedEach = 8      // one operation in 8 is timed
+	// timedEach: one operation in timedEach is timed. It has no factor in common with mixedEach,
+	// so overwrites are as frequent among the timed operations as among all of them.
+	timedEach = 7
+	mixedEach = 20     // one operation in mixedEach of the workload Mixed is an overwrite
 	rangeLen  = 100000 // entries of a scan
 )
 
@@ -134,7 +137,7 @@ func (w *worker) work() error {
 	case Scan:
 		return w.scans()
 	case Mixed:
-		return w.mixed(20)
+		return w.mixed(mixedEach)
 	case Overwrite:
 		return w.mixed(1)
 	case All:
@@ -228,10 +231,10 @@ func (w *worker) all() error {
 		}
 		return nil
 	}
-	return w.mixed(20)
+	return w.mixed(mixedEach)
 }
 
-// mixed looks up present keys, and overwrites a key in one operation in each.
+// mixed looks up present keys; one operation in each is an overwrite instead.
 func (w *worker) mixed(each int64) error {
 	r, err := w.reader()
 	if err != nil {

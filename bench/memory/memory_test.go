@@ -50,3 +50,19 @@ func TestKnown(t *testing.T) {
 		}
 	}
 }
+
+// TestTimedShare checks that overwrites are timed as often as lookups.
+func TestTimedShare(t *testing.T) {
+	timed, overwrites := 0, 0
+	for op := range timedEach * mixedEach {
+		if op%timedEach == 0 {
+			timed++
+			if op%mixedEach == 0 {
+				overwrites++
+			}
+		}
+	}
+	if overwrites*mixedEach != timed {
+		t.Errorf("%d of %d timed operations are overwrites, want one in %d", overwrites, timed, mixedEach)
+	}
+}

@@ -72,8 +72,11 @@ func EmptyScans(e *engine.Engine, t Terms, parent string) (all []Scans, err erro
 		for range t.Rounds {
 			begin := time.Now()
 			found, err := db.(engine.RangeReader).CountRanges(way, from, to)
-			if err != nil || found != 0 {
-				return nil, fmt.Errorf("%s, %s: %d of the ranges hold a key, %w", e.Name, way, found, err)
+			if err != nil {
+				return nil, fmt.Errorf("%s, %s: %w", e.Name, way, err)
+			}
+			if found != 0 {
+				return nil, fmt.Errorf("%s, %s: %d of the empty ranges hold a key", e.Name, way, found)
 			}
 			times = append(times, float64(time.Since(begin))/scans)
 		}

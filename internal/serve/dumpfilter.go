@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"math/bits"
 
 	"github.com/siftdb/sift/internal/redisbloom"
 )
@@ -229,12 +230,17 @@ func (r *moduleReader) cuckoo(d *filterDump) {
 	for _, n := range []uint64{buckets, deletes, links} {
 		h = le.AppendUint64(h, n)
 	}
-	for range 3 {
+	bucketSize := r.uint(math.MaxUint16)
+	h = le.AppendUint16(h, uint16(bucketSize))
+	for range 2 {
 		h = le.AppendUint16(h, uint16(r.uint(math.MaxUint16)))
 	}
 	for i := uint64(0); i < links && r.err == nil; i++ {
-		r.uint(math.MaxUint64) // the link's buckets follow from the header
-		d.links = append(d.links, r.string())
+		n, slots := r.uint(math.MaxUint64), r.string()
+		if hi, size := bits.Mul64(n, bucketSize); hi != 0 || size != uint64(len(slots)) {
+			r.fail()
+		}
+		d.links = append(d.links, slots)
 	}
 	d.header = h
 }

@@ -11,7 +11,8 @@ import (
 )
 
 // A filter that is dumped and restored, perhaps in a transaction, has the same items and settings.
-// A dump with a changed byte restores to some filter or is refused.
+// A dump with a changed byte is refused; if its checksum is right, it is refused or restores to a
+// filter whose dump says the same.
 func TestFilterDump(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	c := dial(t, s)
@@ -59,22 +60,43 @@ func TestFilterDump(t *testing.T) {
 			t.Errorf("%s: in a transaction: %s", name, got)
 		}
 	}
-	// Each byte of a dump is changed, with the checksum of the result.
 	for _, name := range []string{"b", "c"} {
 		dump := []byte(c.do("DUMP", name).(string))
 		for i := range len(dump) - dumpTail {
 			if i > 200 && i%97 != 0 {
 				continue
 			}
-			bad := bytes.Clone(dump[:len(dump)-dumpTail])
+			bad := bytes.Clone(dump)
 			bad[i] ^= 0x41
-			got := c.do("RESTORE", "bad", "0", string(appendDumpTail(bad)), "REPLACE")
-			if e, ok := got.(failure); ok && e != "ERR Bad data format" && !strings.HasPrefix(string(e), "OOM") {
-				t.Errorf("byte %d of %s: %v", i, name, got)
+			if got := c.do("RESTORE", "bad", "0", string(bad), "REPLACE"); got != any(failure(errDump.Error())) {
+				t.Errorf("byte %d of %s, checksum mismatch: %v", i, name, got)
+			}
+			bad = appendDumpTail(bad[:len(bad)-dumpTail])
+			got := c.do("RESTORE", "bad", "0", string(bad), "REPLACE")
+			if e, ok := got.(failure); ok {
+				if e != "ERR Bad data format" && !strings.HasPrefix(string(e), "OOM") {
+					t.Errorf("byte %d of %s: %v", i, name, got)
+				}
+				continue
+			}
+			again, ok := c.do("DUMP", "bad").(string)
+			if !ok || !reflect.DeepEqual(dumpOf(t, s, []byte(again)), dumpOf(t, s, bad)) {
+				t.Errorf("byte %d of %s: %v, but the dump of the result differs", i, name, got)
 			}
 		}
 		if got := c.do("RESTORE", "bad", "0", string(dump[:len(dump)-1]), "REPLACE"); got != any(failure(errDump.Error())) {
 			t.Errorf("cut short: %v", got)
+		}
+	}
+	// A cuckoo filter with one link of 2 buckets of 2 slots.
+	for buckets, want := range map[uint64]any{2: simple("OK"), 3: failure("ERR Bad data format"), 1<<63 + 2: failure("ERR Bad data format")} {
+		dump := appendDumpLen([]byte{dumpModule}, moduleID(kindCuckoo))
+		for _, n := range []uint64{1, 2, 0, 0, 2, 20, 1, buckets} {
+			dump = appendModuleUint(dump, n)
+		}
+		dump = appendModuleString(dump, make([]byte, 4))
+		if got := c.do("RESTORE", "buckets", "0", string(appendDumpTail(append(dump, moduleEnd))), "REPLACE"); got != want {
+			t.Errorf("a link of 4 slots in %d buckets: %v, want %v", buckets, got, want)
 		}
 	}
 	other := dial(t, start(t, t.TempDir(), Config{Layout: redisbloom.Tight, Fsync: FsyncNo}))
@@ -82,6 +104,20 @@ func TestFilterDump(t *testing.T) {
 	if got := other.do("DUMP", "b"); got != any(failure(errTightDump.Error())) {
 		t.Errorf("a tight filter: %v", got)
 	}
+}
+
+// dumpOf parses a dump of a filter.
+func dumpOf(t *testing.T, s *Server, b []byte) filterDump {
+	t.Helper()
+	b, err := checkDump(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := parseFilterDump(b[1:], s.cfg.MaxBulkBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
 }
 
 // RESTORE of a filter is one write to the store, from which the filter can be loaded.

@@ -11,37 +11,39 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// Foreign is an engine's policy: pebble's FilterPolicy with its types for the
-// kind of filter and the writer.
+// Foreign is the filter policy of another engine: pebble's FilterPolicy, with type parameters for
+// the kind of filter and the writer.
 type Foreign[Kind any, W ForeignWriter] interface {
 	Name() string
 	MayContain(kind Kind, block, key []byte) bool
 	NewWriter(kind Kind) W
 }
 
-// ForeignWriter is an engine's filter writer.
+// ForeignWriter is the filter writer of another engine: pebble's FilterWriter.
 type ForeignWriter interface {
 	AddKey(key []byte)
 	Finish(buf []byte) []byte
 }
 
-// A sealed block, family "sealed." and the foreign policy's name: the foreign
-// block, then 8 bytes, little-endian: XXH64, seed 0, of the foreign block. With
-// the foreign block "a" that is
+// The sealed block, family "sealed." followed by the name of the foreign policy: the foreign block,
+// then its XXH64 with seed 0, 8 bytes, little-endian. Around the foreign block "a" that is
 //
 //	61 5b 6e 8c a9 f1 c4 4e d2
 //
-// On disk; do not change. The blocks of a policy that has the name of a family of
-// package filter, "rocksdb.BuiltinBloomFilter" above all, are not sealed, so that
-// the engine can read them.
+// A block with another checksum is rejected. Blocks of a policy whose name is a family of package
+// filter, above all "rocksdb.BuiltinBloomFilter", are not sealed, so that the engine can read them.
+//
+// All of this is on disk; do not change.
 const (
 	sealedPrefix = "sealed."
 	sealSize     = 8
 )
 
-var errSeal = errors.New("bad checksum of a sealed block")
+var errSeal = errors.New("checksum mismatch in a sealed block")
 
-// From returns a policy that writes and probes blocks of a foreign policy.
+// From returns a policy that writes and probes filters of p, each in one unit: a sealed block, or a
+// block of a family of package filter if p has the name of one. kind is passed to p. The policy's
+// Name is "foreign(NAME)", which filter.Parse does not accept.
 func From[Kind any, W ForeignWriter](p Foreign[Kind, W], kind Kind) filter.Policy {
 	f := &foreign[Kind, W]{policy: p, kind: kind, family: sealedPrefix + p.Name(), sealed: true}
 	for _, known := range filter.Families() {
@@ -65,8 +67,9 @@ func (f *foreign[Kind, W]) NewWriter() filter.Writer {
 	return &foreignWriter[Kind, W]{f: f, w: f.policy.NewWriter(f.kind)}
 }
 
-// Open verifies the seal. A block of a family of this package is opened by this package,
-// which gives the same answers and detects bad blocks.
+// Open verifies the checksum; its errors match filter.ErrDamaged. The Reader aliases the unit. A
+// block of a family of package filter is opened by that package, which gives the same answers as
+// the engine and detects damage.
 func (f *foreign[Kind, W]) Open(units [][]byte) (filter.Reader, error) {
 	if !f.sealed {
 		return filter.Open(f.family, units)
@@ -108,7 +111,7 @@ type foreignReader[Kind any, W ForeignWriter] struct {
 	f     *foreign[Kind, W]
 	block []byte
 	size  int
-	fpr   atomic.Uint64 // bits of the FPR plus one, or 0 before it was asked for
+	fpr   atomic.Uint64 // bits of the FPR plus 1, or 0 until it is measured
 }
 
 func (r *foreignReader[Kind, W]) MayContain(key filter.Key) bool {
@@ -122,7 +125,8 @@ func (r *foreignReader[Kind, W]) MayContainMany(keys []filter.Key, maybe []bool)
 	}
 }
 
-// FPR measures the rate with keys that were never added.
+// FPR measures the false positive rate at the first call, with 131,072 keys that are unlikely to be
+// in the filter: they begin with "\xff absent".
 func (r *foreignReader[Kind, W]) FPR() float64 {
 	if b := r.fpr.Load(); b != 0 {
 		return math.Float64frombits(b - 1)

@@ -1,14 +1,14 @@
-// Package adapt turns policies of package filter into those of an engine with
-// pebble's interface, and back. It knows the interface's methods, not the
-// engine, whose versions differ in the types alone.
+// Package adapt converts policies of package filter to those of an engine with pebble's filter
+// interface, and back. It depends only on the methods of that interface, not on pebble, whose
+// versions differ only in types.
 package adapt
 
 import "github.com/siftdb/sift/filter"
 
-// Block probes filters of a policy that lie in one block of raw bytes.
+// Block is a policy whose filters are one block of bytes each. To returns it.
 type Block struct {
-	// MayContain probes a block for a key. For malformed blocks it returns true. It is a function
-	// because calling a policy's method copies the policy.
+	// MayContain probes a block for a key. It returns true for malformed blocks. It may be called
+	// concurrently. It is a function value because calling a policy's method copies the policy.
 	MayContain func(block, key []byte) bool
 
 	policy filter.Policy
@@ -16,8 +16,8 @@ type Block struct {
 	joined bool
 }
 
-// To returns the block form of p. For a policy that is not a BlockPolicy, every probe opens the
-// filter, which verifies all of it.
+// To returns the block form of p. If p is not a BlockPolicy, each probe opens the filter, which
+// verifies its checksums.
 func To(p filter.Policy) Block {
 	bp, ok := p.(filter.BlockPolicy)
 	if !ok {
@@ -31,6 +31,7 @@ func To(p filter.Policy) Block {
 	return b
 }
 
+// openAndAsk probes a block of joined units.
 func openAndAsk(p filter.Policy, block, key []byte) bool {
 	units, err := filter.SplitUnits(block)
 	if err != nil {
@@ -40,11 +41,11 @@ func openAndAsk(p filter.Policy, block, key []byte) bool {
 	return err != nil || r.MayContain(filter.NewKey(key))
 }
 
-// joinedPrefix is prepended to the family for joined units of a policy that is not a
+// joinedPrefix and the family are the name of the joined units of a policy that is not a
 // BlockPolicy. On disk; do not change.
 const joinedPrefix = "joined."
 
-// Name is the name on disk.
+// Name returns the name that identifies the blocks on disk.
 func (b *Block) Name() string { return b.name }
 
 // Policy returns the policy that the block form was made from.
@@ -53,7 +54,7 @@ func (b *Block) Policy() filter.Policy { return b.policy }
 // NewWriter returns a writer for one block.
 func (b *Block) NewWriter() *Writer { return &Writer{w: b.policy.NewWriter(), joined: b.joined} }
 
-// Writer builds the block of one table. It has pebble's methods.
+// Writer builds the block of one table. Its methods are those of pebble's FilterWriter.
 type Writer struct {
 	w      filter.Writer
 	joined bool
@@ -62,12 +63,12 @@ type Writer struct {
 // AddKey adds a key.
 func (w *Writer) AddKey(key []byte) { w.w.Add(filter.NewKey(key)) }
 
-// noBlock is what is written when there is no filter: it is no block of any
-// family, so that every probe of it returns true.
+// noBlock is written in place of a filter. As a block it is malformed in every family, so each
+// probe of it returns true.
 const noBlock = 0
 
-// Finish appends the block to buf. An error of the writer, which the engine
-// does not ask for, leaves the table with a filter that excludes nothing.
+// Finish appends the block to buf and returns the result. If the filter cannot be built, which
+// pebble's interface cannot report, the block excludes no key.
 func (w *Writer) Finish(buf []byte) []byte {
 	units, err := w.w.Finish()
 	if err != nil {

@@ -1,18 +1,18 @@
-// Package bloom implements a blocked Bloom filter: all probes of a key are in one
-// cache line of 64 bytes. It deals in 64-bit hashes and raw bytes, without names,
-// versions or checksums.
+// Package bloom implements a blocked Bloom filter: all probes of a key are in one cache line of 64
+// bytes. It works on 64-bit hashes and raw bytes; names, versions and checksums are up to the
+// caller.
 //
-// A hash picks its line by the high half of hash × number of lines, so the
-// number of lines need not be a power of two and no division is done. The bits
-// inside the line come from the hash times an odd constant, nine bits a probe
-// from the top down; from the eighth probe on a second constant is used. The line
-// index depends on the top bits of the hash and the products on all of them, so
+// The line of a hash is the high half of hash × number of lines, so the number of lines need not be
+// a power of two, and no division is needed. The bit positions in the line come from the hash times
+// an odd constant: nine bits per probe, from the top down; from the eighth probe on a second
+// constant is used. The line depends on the top bits of the hash, the positions on all of them, so
 // the two are practically independent (TestFPR measures it).
 //
 // Bit p of a line, 0 <= p < 512, is bit p%8 of its byte p/8.
 //
-// Source: Putze, Sanders, Singler, "Cache-, Hash- and
-// Space-Efficient Bloom Filters", WEA 2007 (blocked Bloom filters).
+// Sources: Putze, Sanders, Singler, "Cache-, Hash- and Space-Efficient Bloom Filters", WEA 2007
+// (blocked Bloom filters); Lemire, "Fast Random Integer Generation in an Interval", ACM TOMACS 29,
+// 2019 (the choice of the line).
 package bloom
 
 import (
@@ -31,32 +31,34 @@ const (
 
 	probesPerProduct = 7 // nine bits each: 63 of a product's 64
 
-	// The multipliers that turn a hash into positions: the fractional part of
-	// the golden ratio, and xxHash's second prime. On disk; do not change.
+	// The multipliers that turn a hash into bit positions: the fractional part of the golden ratio,
+	// and xxHash's second prime. On disk; do not change.
 	mul1 = 0x9e3779b97f4a7c15
 	mul2 = 0xc2b2ae3d27d4eb4f
 )
 
 type line = [LineSize]byte
 
-// Lines reinterprets data as lines; an incomplete last line is dropped.
+// lines reinterprets data as lines. An incomplete last line is dropped.
 func lines(data []byte) []line {
 	return unsafe.Slice((*line)(unsafe.Pointer(unsafe.SliceData(data))), len(data)/LineSize)
 }
 
-// Filter probes lines. The zero value returns true for every key.
+// Filter is a Bloom filter for lookups. Its methods may be called concurrently. The zero value
+// excludes no hash.
 type Filter struct {
 	lines  []line
 	probes int32
-	shifts *shifts // nil: probe cannot be used
+	shifts *shifts // nil if Probe cannot be used
 }
 
-// shifts holds by how much a product is shifted left for each probe, to have its nine
-// bits at the top of a doubleword: the upper one of a quadword for the first
-// four, the lower one for the others.
+// shifts holds for each probe by how much the product is shifted left, so that the probe's nine
+// bits are at the top of a doubleword: the upper doubleword of a quadword for the first four
+// probes, the lower one for the others.
 type shifts [8]uint64
 
-// shiftsOf has those of minVectorProbes and more.
+// shiftsOf holds the shifts for each number of probes from minVectorProbes on. Lanes beyond the
+// last probe repeat the fifth.
 var shiftsOf = func() (all [probesPerProduct + 1]shifts) {
 	for probes := range all {
 		for i := range all[probes] {
@@ -74,12 +76,11 @@ var shiftsOf = func() (all [probesPerProduct + 1]shifts) {
 	return all
 }()
 
-// minVectorProbes is the least number of probes that Probe supports.
+// minVectorProbes is the smallest number of probes that Probe supports.
 const minVectorProbes = 5
 
-// Over returns the filter over data, which it aliases: a whole number of lines,
-// at least one, built with the same number of probes. probes is in
-// [1, MaxProbes].
+// Over returns the filter over data, which it aliases: one or more whole lines, built with the same
+// number of probes. It does not verify data. REQUIRES: 1 <= probes <= MaxProbes.
 func Over(data []byte, probes int) Filter {
 	f := Filter{lines: lines(data), probes: int32(probes)}
 	if canProbe && probes >= minVectorProbes && probes <= probesPerProduct && len(f.lines) > 0 {
@@ -88,19 +89,20 @@ func Over(data []byte, probes int) Filter {
 	return f
 }
 
-// HasProbe reports whether Probe can be used.
+// HasProbe reports whether Probe can be used: the CPU has AVX2, and the number of probes is 5 to 7.
 func (f *Filter) HasProbe() bool { return f.shifts != nil }
 
 // Probe is MayContain with fewer instructions, so that more cache misses overlap.
+// REQUIRES: HasProbe().
 func (f *Filter) Probe(hash uint64) bool { return probe(f, hash) }
 
-// MayContain reports whether all bits of the hash are set. It always reads one
-// line and has no branch that depends on what it reads, so that the cache
+// MayContain reports whether all bits of the hash are set. False is certain: the hash was not
+// added. It reads one line and has no branch that depends on what it reads, so that the cache
 // misses of successive calls overlap.
 func (f *Filter) MayContain(hash uint64) bool {
 	n := uint64(len(f.lines))
 	i, _ := bits.Mul64(hash, n)
-	if i >= n { // only for an empty filter; also spares the bounds check
+	if i >= n { // only without lines; also eliminates the bounds check
 		return true
 	}
 	l := &f.lines[i]
@@ -109,7 +111,7 @@ func (f *Filter) MayContain(hash uint64) bool {
 	if f.probes != 6 {
 		return has(l, hash, f.probes)
 	}
-	// Written out for the six probes that ten bits per key take.
+	// Unrolled for six probes, the number for 10 bits per key.
 	miss |= unset(l, g>>55)
 	miss |= unset(l, g>>46)
 	miss |= unset(l, g>>37)
@@ -152,20 +154,20 @@ func has(l *line, hash uint64, probes int32) bool {
 	return miss == 0
 }
 
-// unset returns 0 if bit pos%LineBits of l is set. It is inlined, a load without
-// a bounds check, and a BTS on amd64.
+// unset returns 0 if bit pos%LineBits of l is set. It is inlined: a load without a bounds check,
+// and on amd64 a BTS.
 func unset(l *line, pos uint64) uint64 {
 	i := pos >> 3 & 56
 	w := binary.LittleEndian.Uint64(l[i : i+8])
 	return (w | 1<<(pos&63)) ^ w
 }
 
-// batch is the number of hashes whose lines are brought in together: enough to
-// keep a core's outstanding misses at their limit, few enough for the stack.
+// batch is the number of hashes whose lines are loaded together: enough for as many outstanding
+// cache misses as a core can have, few enough for the stack.
 const batch = 32
 
-// MayContainMany sets maybe[i] to MayContain(hashes[i]). It reads a word of each
-// line of a batch before it judges them, so that their cache misses overlap.
+// MayContainMany sets maybe[i] to MayContain(hashes[i]). It loads the lines of a batch before it
+// tests their bits, so that the cache misses overlap. REQUIRES: len(maybe) >= len(hashes).
 func (f *Filter) MayContainMany(hashes []uint64, maybe []bool) {
 	if maybe = maybe[:len(hashes)]; f.shifts != nil {
 		for len(hashes) > 0 {
@@ -187,12 +189,12 @@ func (f *Filter) MayContainMany(hashes []uint64, maybe []bool) {
 
 func (f *Filter) mayContainBatch(hashes *[batch]uint64, maybe *[batch]bool) {
 	var at [batch]*line
-	var first [batch]uint64 // what the first probe finds
+	var first [batch]uint64 // the results of the first probes
 	ls := f.lines
 	n := uint64(len(ls))
 	for j, h := range hashes {
 		i, _ := bits.Mul64(h, n)
-		if i >= n { // only for an empty filter
+		if i >= n { // only without lines
 			setAll(maybe)
 			return
 		}
@@ -225,8 +227,8 @@ func setAll(maybe *[batch]bool) {
 	}
 }
 
-// Build sets the bits of the hashes in data, a whole number of lines. It may be
-// called again with more hashes.
+// Build sets the bits of the hashes in data, which holds whole lines, zeroed before the first call.
+// Further calls add more hashes. REQUIRES: 1 <= probes <= MaxProbes.
 func Build(data []byte, hashes []uint64, probes int) {
 	ls := lines(data)
 	for len(hashes) >= batch {
@@ -242,9 +244,9 @@ func Build(data []byte, hashes []uint64, probes int) {
 	}
 }
 
-// setBatch sets the bits of a batch. It reads from each line before it writes
-// to any: loads overlap their cache misses, while stores leave the core in order.
-// What it returns is only there so that the reads are done.
+// setBatch sets the bits of a batch. It reads from each line before it writes to any: the cache
+// misses of loads overlap, while stores reach the cache in order. The result only keeps the
+// compiler from removing the reads.
 //
 //go:noinline
 func setBatch(ls []line, hashes *[batch]uint64, probes int32) (read byte) {
@@ -293,13 +295,13 @@ func set(l *line, hash uint64, probes int32) {
 	}
 }
 
-// FPR is the probability that a random hash has all its bits set: the mean over the
-// lines of the fraction of set bits, to the power of the number of probes.
+// FPR returns the probability that a random hash has all its bits set: the mean over all lines of
+// (fraction of set bits)^probes. It reads all lines.
 func (f *Filter) FPR() float64 {
 	if len(f.lines) == 0 {
 		return 1
 	}
-	var byOnes [LineBits + 1]int // lines with that many bits set
+	var byOnes [LineBits + 1]int // number of lines by set bits
 	for i := range f.lines {
 		l := &f.lines[i]
 		ones := 0

@@ -5,15 +5,16 @@ import (
 	"math/bits"
 )
 
-// The legacy Bloom filter of RocksDB, which pebble writes too: a 32-bit hash
-// picks a line by remainder, and double hashing picks the bits inside it.
-// Bit p of a line is bit p%8 of its byte p/8, as in this package's own.
+// The legacy Bloom filter of RocksDB, which pebble writes, too: the line is a 32-bit hash modulo
+// the number of lines, and the bits in the line come from double hashing. Bit p of a line is bit
+// p%8 of its byte p/8, as in Filter.
 
 // LegacyMaxProbes is the largest number of probes that RocksDB writes.
 const LegacyMaxProbes = 30
 
-// LegacyHash is the hash of the legacy filter: LevelDB's hash with RocksDB's
-// seed, the odd bytes at the end taken as signed (RocksDB, util/hash.cc).
+// LegacyHash returns the hash of a key for the legacy filter: that of LevelDB's Bloom filters,
+// seed included, except that the one to three bytes after the last whole word are signed (RocksDB,
+// util/hash.cc).
 func LegacyHash(b []byte) uint32 {
 	const (
 		seed = 0xbc9f1d34
@@ -41,14 +42,14 @@ func LegacyHash(b []byte) uint32 {
 	return h
 }
 
-// LegacyProbes returns the number of probes for a number of bits per key: the
-// best for a classic Bloom filter, rounded down.
+// LegacyProbes returns the number of probes for a number of bits per key: bitsPerKey × 0.69, the
+// optimum of a classic Bloom filter, rounded down, in [1, LegacyMaxProbes].
 func LegacyProbes(bitsPerKey int) int {
 	return min(max(int(float64(bitsPerKey)*0.69), 1), LegacyMaxProbes)
 }
 
-// LegacyNumLines returns the number of lines for numKeys keys: an odd number,
-// so that the remainder uses all bits of the hash; none for no keys.
+// LegacyNumLines returns the number of lines for numKeys keys: an odd number, so that the remainder
+// depends on all bits of the hash, or 0 without keys.
 func LegacyNumLines(numKeys int, bitsPerKey int) uint64 {
 	if numKeys == 0 {
 		return 0
@@ -56,15 +57,16 @@ func LegacyNumLines(numKeys int, bitsPerKey int) uint64 {
 	return (uint64(numKeys)*uint64(bitsPerKey)+LineBits-1)/LineBits | 1
 }
 
-// Legacy probes the lines of a legacy filter. The zero value returns true for every key.
+// Legacy is a legacy filter for lookups. Its methods may be called concurrently. The zero value
+// excludes no hash.
 type Legacy struct {
 	lines  []line
 	inv    uint64 // 2^64 / number of lines, rounded up
 	probes int32
 }
 
-// LegacyOver returns the filter over data, which it aliases: a whole number of
-// lines below 2^32, at least one, built with the same number of probes.
+// LegacyOver returns the filter over data, which it aliases: whole lines, fewer than 2^32, built
+// with the same number of probes. Over no lines it excludes no hash.
 func LegacyOver(data []byte, probes int) Legacy {
 	ls := lines(data)
 	if len(ls) == 0 {
@@ -73,11 +75,11 @@ func LegacyOver(data []byte, probes int) Legacy {
 	return Legacy{lines: ls, inv: ^uint64(0)/uint64(len(ls)) + 1, probes: int32(probes)}
 }
 
-// MayContain reports whether all bits of the hash are set. As with Filter, no
-// branch depends on the line.
+// MayContain reports whether all bits of the hash are set. False is certain: the hash was not
+// added. As in Filter.MayContain, no branch depends on what it reads.
 func (f *Legacy) MayContain(hash uint32) bool {
-	// The remainder without a division; exact for 32 bits. Lemire, Kaser, Kurz,
-	// "Faster remainder by direct computation", 2019. With one line inv is 0,
+	// The remainder without a division, exact for 32 bits: Lemire, Kaser, Kurz, "Faster Remainder
+	// by Direct Computation", Software: Practice and Experience 49, 2019. With one line, inv is 0
 	// and so is the remainder.
 	i, _ := bits.Mul64(f.inv*uint64(hash), uint64(len(f.lines)))
 	if i >= uint64(len(f.lines)) {
@@ -86,7 +88,7 @@ func (f *Legacy) MayContain(hash uint32) bool {
 	return legacyHas(&f.lines[i], hash, f.probes)
 }
 
-// LegacyMayContainIn is LegacyOver(data, probes).MayContain(hash).
+// LegacyMayContainIn is LegacyOver(data, probes).MayContain(hash), with a division.
 func LegacyMayContainIn(data []byte, probes int, hash uint32) bool {
 	ls := lines(data)
 	if len(ls) == 0 {
@@ -104,13 +106,13 @@ func legacyHas(l *line, hash uint32, probes int32) bool {
 	var miss uint64
 	for k := probes; k > 0; k-- {
 		miss |= unset(l, h)
-		h += delta // only the low bits count, so 64 bits do as 32
+		h += delta // only the low 9 bits matter: the sum need not wrap at 32 bits
 	}
 	return miss == 0
 }
 
-// MayContainMany sets maybe[i] to MayContain(hashes[i]), and overlaps the cache
-// misses as Filter.MayContainMany does.
+// MayContainMany sets maybe[i] to MayContain(hashes[i]). The cache misses overlap as in
+// Filter.MayContainMany. REQUIRES: len(maybe) >= len(hashes).
 func (f *Legacy) MayContainMany(hashes []uint32, maybe []bool) {
 	for len(hashes) >= batch && len(maybe) >= batch && len(f.lines) > 0 {
 		f.mayContainBatch((*[batch]uint32)(hashes), (*[batch]bool)(maybe))
@@ -124,11 +126,11 @@ func (f *Legacy) MayContainMany(hashes []uint32, maybe []bool) {
 
 func (f *Legacy) mayContainBatch(hashes *[batch]uint32, maybe *[batch]bool) {
 	var at [batch]*line
-	var first [batch]uint64 // what the first probe finds
+	var first [batch]uint64 // the results of the first probes
 	for j, h := range hashes {
 		i, _ := bits.Mul64(f.inv*uint64(h), uint64(len(f.lines)))
 		if i >= uint64(len(f.lines)) {
-			setAll(maybe) // not reached: i is a remainder
+			setAll(maybe) // unreachable: i is a remainder
 			return
 		}
 		l := &f.lines[i]
@@ -147,8 +149,8 @@ func (f *Legacy) mayContainBatch(hashes *[batch]uint32, maybe *[batch]bool) {
 	}
 }
 
-// LegacyBuild sets the bits of the hashes, the low halves of what is given, in
-// data, a whole number of lines.
+// LegacyBuild sets the bits of hashes, of which it uses the low 32 bits each, in data, which holds
+// whole lines, zeroed before the first call.
 func LegacyBuild(data []byte, hashes []uint64, probes int) {
 	f := LegacyOver(data, probes)
 	for _, h := range hashes {
@@ -166,8 +168,9 @@ func LegacyBuild(data []byte, hashes []uint64, probes int) {
 	}
 }
 
-// FPR estimates the false positive rate by probing many random hashes. Double hashing in
-// 512 bits has too few patterns to compute it from the fraction of set bits.
+// FPR estimates the false positive rate from lookups of 131,072 fixed pseudorandom hashes. It
+// cannot be computed from the fraction of set bits, because double hashing modulo 512 produces too
+// few patterns.
 func (f *Legacy) FPR() float64 {
 	if len(f.lines) == 0 {
 		return 1

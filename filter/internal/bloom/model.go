@@ -2,14 +2,13 @@ package bloom
 
 import "math"
 
-// maxBits is the bits per key up to which each number of probes is used: k
-// probes for up to maxBits[k-1] bits per key, MaxProbes above the last. It is
-// what internal/bloom/simulate prints: the fewest probes whose FPR is within one
-// percent of the best, since each probe costs time in every lookup. Blocks store
-// their number of probes, so the table may change.
+// maxBits determines the number of probes: k for up to maxBits[k-1] bits per key, MaxProbes above
+// the last entry. It is the output of internal/bloom/simulate: the smallest number of probes whose
+// FPR is within 1 % of the best, since each probe costs time in every lookup. Blocks store their
+// number of probes, so the table may change.
 var maxBits = [MaxProbes - 1]float64{2, 3.5, 5, 6.75, 8.5, 10.25, 12, 14.25, 16.5, 19, 21.75, 24.75, 28.25}
 
-// Probes returns the number of probes for a number of bits per key.
+// Probes returns the number of probes for a number of bits per key, in [1, MaxProbes].
 func Probes(bitsPerKey float64) int {
 	for i, b := range maxBits {
 		if bitsPerKey <= b {
@@ -19,42 +18,41 @@ func Probes(bitsPerKey float64) int {
 	return MaxProbes
 }
 
-// NumLines returns the number of lines for numKeys keys: at least one, and slightly
-// more than bitsPerKey asks for, by a fifth of the square root. Keys are spread
-// unevenly over lines, and without the extra lines the FPR of every second filter
-// would be above the mean: by 1.4 % at 100,000 keys.
+// NumLines returns the number of lines for numKeys keys: at least one, and more than bitsPerKey
+// alone would give by a fifth of the square root of that number. Keys are spread unevenly over
+// lines, so without these lines half of the filters would exceed the expected FPR, at 100,000 keys
+// by 1.4 %.
 func NumLines(numKeys, bitsPerKey float64) uint64 {
 	lines := numKeys * bitsPerKey / LineBits
 	spare := math.Sqrt(lines) / 5
 	return max(1, uint64(math.Ceil(lines+spare)))
 }
 
-// ModelFPR is the theoretical FPR for a large number of keys. The number of keys in a
-// line has a Poisson distribution; each sets random bits of the line, and a lookup
-// probes random bits. bitsPerKey is above 0.5,
-// probes in [1, MaxProbes].
+// ModelFPR returns the theoretical FPR for a large number of keys: the number of keys in a line has
+// a Poisson distribution, each key sets random bits of its line, and a lookup probes random bits.
+// REQUIRES: bitsPerKey > 0.5, 1 <= probes <= MaxProbes.
 func ModelFPR(bitsPerKey float64, probes int) float64 {
 	return loadFPR(LineBits/bitsPerKey, math.Inf(1), probes)
 }
 
-// LinesFPR is ModelFPR for any number of keys in any number of lines, both at
-// least 1 and with at least half a bit for each key.
+// LinesFPR is ModelFPR for any number of keys in any number of lines. REQUIRES: both are at least
+// 1, with at least half a bit per key.
 func LinesFPR(numKeys, numLines float64, probes int) float64 {
-	if numLines > 10_000 { // where binomial and Poisson agree to 0.01 %
+	if numLines > 10_000 { // here the binomial and Poisson distributions agree within 0.01 %
 		return loadFPR(numKeys/numLines, math.Inf(1), probes)
 	}
 	return loadFPR(numKeys/numLines, numKeys, probes)
 }
 
-// loadFPR is the FPR of a line that has mean keys on average, out of numKeys or of
-// infinitely many.
+// loadFPR returns the FPR of a line with mean keys on average, out of numKeys, which may be
+// infinite.
 func loadFPR(mean, numKeys float64, probes int) float64 {
 	maxKeys := int(min(mean+12*math.Sqrt(mean)+40, numKeys))
-	var hit [LineBits + 1]float64 // chance of a lookup where so many bits are set
+	var hit [LineBits + 1]float64 // the FPR of a line, by the number of set bits
 	for ones := range hit {
 		hit[ones] = math.Pow(float64(ones)/LineBits, float64(probes))
 	}
-	var dist [LineBits + 1]float64 // chance that so many bits are set by now
+	var dist [LineBits + 1]float64 // the distribution of the number of set bits, so far
 	dist[0] = 1
 	sum := 0.0
 	for keys := 1; keys <= maxKeys; keys++ {
@@ -74,7 +72,7 @@ func loadFPR(mean, numKeys float64, probes int) float64 {
 	return sum
 }
 
-// loadWeight is the probability that a line has so many keys.
+// loadWeight returns the probability that a line has the given number of keys.
 func loadWeight(keys, mean, numKeys float64) float64 {
 	switch {
 	case math.IsInf(numKeys, 1):

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestProbes checks the table of probes against the model: a probe fewer is at
-// least 0.8 % worse than what the table says, a probe more at most 1.2 % better.
+// TestProbes checks maxBits against the model: one probe fewer has an FPR at least 0.8 % higher,
+// one more improves it by at most 1.2 %.
 func TestProbes(t *testing.T) {
 	for bits := 1.0; bits <= 30; bits++ {
 		k := Probes(bits)
@@ -24,8 +24,8 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// TestFPR checks the model, and through it the independence of lines and
-// positions, against filters: by their bits, and by asking absent hashes.
+// TestFPR compares the model, which assumes that lines and positions are independent, with filters:
+// with their set bits, and with lookups of absent hashes.
 func TestFPR(t *testing.T) {
 	const seed = 7
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -41,7 +41,7 @@ func TestFPR(t *testing.T) {
 		f := Over(data, k)
 		model, byBits := LinesFPR(float64(len(hashes)), float64(numLines), k), f.FPR()
 		if r := byBits / model; r < 0.97 || r > 1.03 {
-			t.Errorf("%v bits per key: FPR %.4e by the bits, %.4e by the model (seed %d)", bits, byBits, model, seed)
+			t.Errorf("%v bits per key: FPR %.4e by set bits, %.4e by the model (seed %d)", bits, byBits, model, seed)
 		}
 		const asked = 2_000_000
 		found := 0
@@ -51,7 +51,7 @@ func TestFPR(t *testing.T) {
 			}
 		}
 		if r := float64(found) / asked / byBits; r < 0.95 || r > 1.05 {
-			t.Errorf("%v bits per key: FPR %.4e when asked, %.4e by the bits (seed %d)", bits, float64(found)/asked, byBits, seed)
+			t.Errorf("%v bits per key: FPR %.4e measured, %.4e by set bits (seed %d)", bits, float64(found)/asked, byBits, seed)
 		}
 	}
 }

@@ -12,21 +12,21 @@ GLOBL ones<>(SB), RODATA|NOPTR, $32
 DATA mul<>+0(SB)/8, $const_mul1
 GLOBL mul<>(SB), RODATA|NOPTR, $8
 
-// FIND lets DX point at the line of the hash in AX, of n lines from base on, and asks
-// for its memory: what stands between here and the first use of the line is the head
-// start of a cache miss over those of the probes to come.
+// FIND sets DX to the address of the line of the hash in AX, among n lines at base, and prefetches
+// it. The macro comes as early as possible, so that the instructions before the first use of the
+// line overlap with the cache miss.
 #define FIND(base, n) \
 	MULQ       n ; \
 	SHLQ       $6, DX ; \
 	ADDQ       base, DX ; \
 	PREFETCHT0 (DX)
 
-// PROBE asks the line at DX for CX, the hash, with the shifts at SI. The carry is set if
-// all bits are.
+// PROBE probes the line at DX for the hash in CX, with the shifts at SI. It sets the carry flag if
+// all bits are set.
 //
-// First Y0 has the nine bits of each probe at the top of a doubleword; then Y2 the
-// doublewords of the line that their upper four tell; then the bits of those that
-// the other five tell, at the lowest place.
+// Y0 receives the nine bits of each probe at the top of a doubleword; Y2 the doublewords of the
+// line that the upper four bits select, then shifted so that the bit that the lower five select is
+// bit 0.
 #define PROBE \
 	IMULQ        mul<>(SB), CX ; \
 	VMOVQ        CX, X0 ; \
@@ -68,7 +68,7 @@ TEXT ·probeIn(SB), NOSPLIT, $0-33
 
 // func probeMany(f *Filter, hashes *uint64, maybe *bool, n int)
 //
-// It asks for all lines first.
+// It prefetches all lines first.
 TEXT ·probeMany(SB), NOSPLIT, $0-32
 	MOVQ f+0(FP), DX
 	MOVQ hashes+8(FP), R9

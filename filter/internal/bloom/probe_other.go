@@ -2,6 +2,7 @@
 
 package bloom
 
+// canProbe is false: no filter has shifts, and the functions below are never called.
 const canProbe = false
 
 func probe(f *Filter, hash uint64) (maybe bool) { return f.MayContain(hash) }

@@ -5,11 +5,11 @@ import (
 	"testing"
 )
 
-// TestProbesAgree compares the ways to ask a filter, for each number of probes: the
-// plain one is the reference.
+// TestProbesAgree compares all implementations of a lookup with MayContain, for each number of
+// probes.
 func TestProbesAgree(t *testing.T) {
 	if !canProbe {
-		t.Log("this machine has the plain way only")
+		t.Log("no AVX2: only the portable implementation is tested")
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
 	for probes := 1; probes <= MaxProbes; probes++ {
@@ -31,25 +31,25 @@ func TestProbesAgree(t *testing.T) {
 			for i, h := range asked {
 				want := f.MayContain(h)
 				if i < n*20 && !want {
-					t.Fatalf("%d probes, %d lines: a key is excluded", probes, n)
+					t.Fatalf("%d probes, %d lines: false negative", probes, n)
 				}
 				if want {
 					yes++
 				}
 				if maybe[i] != want {
-					t.Fatalf("%d probes, %d lines, hash %x: MayContainMany says %v", probes, n, h, maybe[i])
+					t.Fatalf("%d probes, %d lines, hash %x: MayContainMany returns %v", probes, n, h, maybe[i])
 				}
 				if got := MayContainIn(data, probes, h); got != want {
-					t.Fatalf("%d probes, %d lines, hash %x: MayContainIn says %v", probes, n, h, got)
+					t.Fatalf("%d probes, %d lines, hash %x: MayContainIn returns %v", probes, n, h, got)
 				}
 				if f.HasProbe() {
 					if got := f.Probe(h); got != want {
-						t.Fatalf("%d probes, %d lines, hash %x: Probe says %v", probes, n, h, got)
+						t.Fatalf("%d probes, %d lines, hash %x: Probe returns %v", probes, n, h, got)
 					}
 				}
 			}
 			if yes == len(asked) && n > 2 {
-				t.Errorf("%d probes, %d lines: no key was absent", probes, n)
+				t.Errorf("%d probes, %d lines: no hash is excluded", probes, n)
 			}
 		}
 	}

@@ -9,20 +9,22 @@ import (
 
 // scratch is the working memory of Build: about 30 bytes per key.
 type scratch struct {
-	order  []uint64 // the mixed hashes, by their first segment
-	starts []uint32 // where each segment's hashes begin in order
-	count  []uint8  // hashes of a slot × 4, xor the positions (0 to 2) that it has in them
-	xor    []uint64 // of the mixed hashes of a slot
+	order  []uint64 // the mixed hashes, sorted by first segment
+	starts []uint32 // where the hashes of each segment begin in order; sort advances it
+	count  []uint8  // per slot: number of hashes × 4 + xor of its positions (0 to 2) in them
+	xor    []uint64 // per slot: xor of its mixed hashes
 	queue  []uint32 // slots with one hash
-	stack  []uint64 // mixed hashes in the order in which they were peeled off
-	own    []uint8  // the position of each one's own slot
+	stack  []uint64 // mixed hashes in the order in which they were peeled
+	own    []uint8  // for each of stack: the position of the slot that it was alone in
 }
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
-// Build returns the array for the hashes, which it may reorder, with Pad more bytes, its
-// shape and its seed. alloc allocates zeroed bytes. The result is deterministic. ok is
-// false if there are too many hashes, or if no seed works, of which no example is known.
+// Build returns the array of fingerprints for a set of hashes, with Pad bytes appended, its shape
+// and its seed. alloc must return at least n zeroed bytes. Build may overwrite hashes, which may
+// contain duplicates. The result depends only on width and the set of hashes. ok is false if there
+// are too many hashes, or if none of MaxSeeds seeds works, of which no example is known.
+// REQUIRES: MinWidth <= width <= MaxWidth.
 func Build(hashes []uint64, width int, alloc func(n uint64) []byte) (data []byte, shape Shape, seed uint8, ok bool) {
 	s := scratches.Get().(*scratch)
 	defer scratches.Put(s)
@@ -38,7 +40,7 @@ func Build(hashes []uint64, width int, alloc func(n uint64) []byte) (data []byte
 			s.assign(data, shape, uint8(try))
 			return data, shape, uint8(try), true
 		}
-		// Equal hashes cannot be separated by any seed.
+		// With duplicates no seed works: remove them and start over.
 		if !sorted {
 			sorted = true
 			n := len(hashes)
@@ -50,13 +52,13 @@ func Build(hashes []uint64, width int, alloc func(n uint64) []byte) (data []byte
 			}
 		}
 		if try%8 == 7 {
-			growPercent += 2 // small sets may be unlucky for long
+			growPercent += 2 // small sets may need many seeds otherwise
 		}
 	}
 	return nil, shape, 0, false
 }
 
-// resize returns a slice of length n, in b's memory if it fits.
+// resize returns a slice of length n with undefined contents, in the memory of b if it fits.
 func resize[T any](b []T, n int) []T {
 	if n <= cap(b) {
 		return b[:n]
@@ -64,8 +66,8 @@ func resize[T any](b []T, n int) []T {
 	return make([]T, n)
 }
 
-// peel removes hashes that are alone in one of their slots until none is left, and
-// reports whether it succeeded.
+// peel removes hashes that are alone in one of their slots until none is left, and records their
+// order in stack and own. It reports whether it has removed all of them.
 func (s *scratch) peel(hashes []uint64, shape Shape, seed uint8) bool {
 	n := len(hashes)
 	numSlots := int(shape.Slots())
@@ -84,7 +86,7 @@ func (s *scratch) peel(hashes []uint64, shape Shape, seed uint8) bool {
 		s.xor[b] ^= h
 		s.count[c] = s.count[c] + 4 ^ 2
 		s.xor[c] ^= h
-		// A count reaches 32 only with equal hashes; it must not wrap.
+		// Only with duplicates does a slot have 32 hashes. The count must not overflow.
 		full := (s.count[a] | s.count[b] | s.count[c]) & 0x80
 		if full != 0 {
 			return false
@@ -124,8 +126,8 @@ func (s *scratch) peel(hashes []uint64, shape Shape, seed uint8) bool {
 	return peeled == n
 }
 
-// sort mixes the hashes and puts them in the order of their first segments, so
-// that counting them walks through memory.
+// sort mixes the hashes and sorts them by first segment, so that peel counts them with sequential
+// memory accesses.
 func (s *scratch) sort(hashes []uint64, shape Shape, seed uint8) {
 	s.order = resize(s.order, len(hashes))
 	step := uint64(seed) * seedStep
@@ -153,15 +155,16 @@ func (s *scratch) sort(hashes []uint64, shape Shape, seed uint8) {
 	}
 }
 
-// assign gives each peeled hash its fingerprint, last one first: its own slot is
-// in no hash that comes after it here.
+// assign sets the slot that each hash was alone in so that its three slots xor to its fingerprint.
+// It goes backwards through the peeling order: that slot belongs to no hash that was peeled later,
+// so it changes no equation that already holds.
 func (s *scratch) assign(data []byte, shape Shape, seed uint8) {
 	first, mask, log := uint64(shape.Segments)<<shape.SegmentLog, uint64(1)<<shape.SegmentLog-1, shape.SegmentLog
 	width := uint64(shape.Width)
 	for i := len(s.stack) - 1; i >= 0; i-- {
 		h := s.stack[i]
 		a, b, c := slots(h, first, mask, log)
-		// The own slot is still 0, so it may be in the sum.
+		// The slot to set is still 0, so it does not change the sum.
 		v := at(data, a, width) ^ at(data, b, width) ^ at(data, c, width) ^ fingerprint(h, width)
 		v &= 1<<width - 1
 		own := [4]uint64{a, b, c}[s.own[i]&3]

@@ -1,13 +1,12 @@
-// Package fuse implements the 3-wise binary fuse filter. It deals in 64-bit hashes
-// and raw bytes, without names, versions or checksums.
+// Package fuse implements the 3-wise binary fuse filter. It works on 64-bit hashes and raw bytes;
+// names, versions and checksums are up to the caller.
 //
-// A filter is an array of fingerprints of w bits, cut into segments of a power
-// of two. A hash has one slot in each of three segments in a row, and the
-// fingerprints in its three slots xor to the fingerprint of the hash. An absent
-// hash is a false positive with probability 2^-w.
+// A filter is an array of slots of w bits, divided into segments whose length is a power of two. A
+// hash has one slot in each of three consecutive segments, and the contents of these slots xor to
+// its fingerprint. An absent hash is a false positive with probability 2^-w.
 //
-// Source: Graf, Lemire, "Binary Fuse Filters: Fast and Smaller Than Xor
-// Filters", ACM Journal of Experimental Algorithmics 27, 2022.
+// Source: Graf, Lemire, "Binary Fuse Filters: Fast and Smaller Than Xor Filters", ACM Journal of
+// Experimental Algorithmics 27, 2022.
 package fuse
 
 import (
@@ -17,31 +16,31 @@ import (
 )
 
 const (
-	// MinWidth and MaxWidth bound the bits of a fingerprint.
+	// MinWidth and MaxWidth bound the bits per fingerprint.
 	MinWidth, MaxWidth = 4, 16
-	// MaxSegmentLog is the log2 of the longest segment.
+	// MaxSegmentLog is log2 of the maximum number of slots per segment.
 	MaxSegmentLog = 18
-	// MaxSeeds is how many seeds Build tries.
+	// MaxSeeds is the number of seeds that Build tries.
 	MaxSeeds = 200
-	// Pad is how many bytes a probe may read beyond the fingerprints.
+	// Pad is the number of bytes after the array that a filter needs, since lookups read whole
+	// words.
 	Pad = 4
 
-	// The multipliers of the slots and of the fingerprint, and the step from
-	// seed to seed: the fractional parts of the golden ratio, of √2 and of √3,
-	// made odd. On disk; do not change.
+	// The multipliers for slots and fingerprints, and the increment from seed to seed: the
+	// fractional parts of the golden ratio, √2 and √3, made odd. On disk; do not change.
 	mulSlots       = 0x9e3779b97f4a7c15
 	mulFingerprint = 0x6a09e667f3bcc909
 	seedStep       = 0xbb67ae8584caa73b
 )
 
-// Shape is the form of a filter's array.
+// Shape describes the array of a filter.
 type Shape struct {
-	Segments   uint32 // in which a hash may have its first slot; two more follow
-	SegmentLog uint8  // log2 of the slots of a segment
-	Width      uint8  // bits of a fingerprint
+	Segments   uint32 // segments in which a hash may have its first slot; two more follow
+	SegmentLog uint8  // log2 of the number of slots per segment
+	Width      uint8  // bits per fingerprint
 }
 
-// Slots is the number of fingerprints. A shape without segments has none.
+// Slots returns the number of slots, 0 if Segments is 0.
 func (s Shape) Slots() uint64 {
 	if s.Segments == 0 {
 		return 0
@@ -49,19 +48,19 @@ func (s Shape) Slots() uint64 {
 	return (uint64(s.Segments) + 2) << s.SegmentLog
 }
 
-// Bytes is the size of the array.
+// Bytes returns the size of the array, without Pad.
 func (s Shape) Bytes() uint64 { return (s.Slots()*uint64(s.Width) + 7) / 8 }
 
-// ShapeFor returns the shape for numKeys different hashes, in the proportions
-// that the paper found, with the array longer by growPercent: segments of 2^x
-// slots, x = ⌊log(n)/log(3.33) + 2.25⌋, and max(1.125, 0.875 + 0.25 × log(10^6)/log(n))
-// slots a key. All in integers, so that every machine finds the same.
+// ShapeFor returns the shape for n = numKeys distinct hashes. As in the paper, a segment has 2^x
+// slots, x = ⌊log(n)/log(3.33) + 2.25⌋, here at most 2^MaxSegmentLog, and there are max(1.125,
+// 0.875 + 0.25 × log(10^6)/log(n)) slots per key; growPercent adds to these. The arithmetic is in
+// integers, so the result is the same on every machine.
 func ShapeFor(numKeys uint64, width int, growPercent uint64) Shape {
 	if numKeys == 0 {
 		return Shape{Width: uint8(width)}
 	}
 	const (
-		one         = 1 << 32     // of numbers with 32 bits after the point
+		one         = 1 << 32     // 1 in fixed point, with 32 fractional bits
 		log3_33     = 7454010993  // log2(3.33)
 		quarterLog6 = 21401358791 // log2(10^6) / 4
 	)
@@ -83,14 +82,14 @@ func ShapeFor(numKeys uint64, width int, growPercent uint64) Shape {
 	}
 }
 
-// log2 returns the logarithm of x >= 1 to the base 2, with 32 bits after the
-// point, by squaring the fraction for one bit after the other.
+// log2 returns the base-2 logarithm of x >= 1 in fixed point, with 32 fractional bits. Each
+// squaring of the mantissa yields one bit.
 func log2(x uint64) uint64 {
 	n := bits.Len64(x) - 1
 	log := uint64(n) << 32
-	x <<= 63 - n // one bit before the point
+	x <<= 63 - n // one integer bit
 	for bit := uint64(1) << 31; bit > 0; bit >>= 1 {
-		x, _ = bits.Mul64(x, x) // two bits before the point
+		x, _ = bits.Mul64(x, x) // two integer bits
 		if x>>63 == 1 {
 			log |= bit
 		} else {
@@ -100,19 +99,20 @@ func log2(x uint64) uint64 {
 	return log
 }
 
-// Filter probes an array of fingerprints.
+// Filter is a fuse filter for lookups. Its methods may be called concurrently. The zero value
+// excludes every hash.
 type Filter struct {
-	data  []byte // Pad bytes longer than the array
-	first uint64 // slots in which a hash may have its first one
+	data  []byte // the array and at least Pad bytes
+	first uint64 // slots in which a hash may have its first slot
 	seed  uint64
-	mask  uint64 // slots of a segment, less one
+	mask  uint64 // slots per segment, minus 1
 	width uint64
 	log   uint8
 }
 
-// Over returns the filter over data, which it aliases: the array that Build has
-// filled, with at least Pad bytes after it. A filter without segments excludes every
-// key.
+// Over returns the filter over data, which it aliases: an array that Build returned for s and seed,
+// followed by at least Pad bytes. If s has no segments, the filter excludes every hash. Over does
+// not verify data; lookups in invalid data give arbitrary answers, but do not panic.
 func Over(data []byte, s Shape, seed uint8) Filter {
 	return Filter{
 		data:  data,
@@ -124,7 +124,7 @@ func Over(data []byte, s Shape, seed uint8) Filter {
 	}
 }
 
-// mix gives each seed its own placement of the hashes.
+// mix rehashes a hash, differently for each seed.
 func mix(hash, seed uint64) uint64 {
 	hi, lo := bits.Mul64(hash^seed, mulSlots)
 	return hi ^ lo
@@ -141,8 +141,8 @@ func slots(h, first, mask uint64, log uint8) (a, b, c uint64) {
 // fingerprint returns the fingerprint of a mixed hash, in the low width bits.
 func fingerprint(h, width uint64) uint32 { return uint32(h * mulFingerprint >> (64 - width&63)) }
 
-// at returns the fingerprint in a slot, with undefined bits above it. A slot beyond
-// the data has 0.
+// at returns the contents of a slot, with undefined bits above them, or 0 if the slot is beyond
+// data.
 func at(data []byte, slot, width uint64) uint32 {
 	bit := slot * width
 	i := bit >> 3
@@ -152,8 +152,8 @@ func at(data []byte, slot, width uint64) uint32 {
 	return binary.LittleEndian.Uint32(data[i:i+4]) >> (bit & 7)
 }
 
-// MayContain reports whether the fingerprints in the slots of the hash xor to
-// its own. No branch depends on what it reads.
+// MayContain reports whether the slots of the hash xor to its fingerprint. False is certain: the
+// hash was not added. No branch depends on what it reads.
 func (f *Filter) MayContain(hash uint64) bool {
 	if f.first == 0 {
 		return false
@@ -162,7 +162,7 @@ func (f *Filter) MayContain(hash uint64) bool {
 	a, b, c := slots(h, f.first, f.mask, f.log)
 	if f.width == 8 {
 		n := uint64(len(f.data))
-		if a >= n || b >= n || c >= n { // not reached: spares the bounds checks
+		if a >= n || b >= n || c >= n { // only in invalid data; eliminates the bounds checks
 			return true
 		}
 		return f.data[a]^f.data[b]^f.data[c] == byte(fingerprint(h, 8))
@@ -180,8 +180,8 @@ func MayContainIn(data []byte, s Shape, seed uint8, hash uint64) bool {
 // batch is the number of hashes whose slots are loaded together.
 const batch = 16
 
-// MayContainMany sets maybe[i] to MayContain(hashes[i]). The loop over a batch
-// has no branch, so that the cache misses of its hashes overlap.
+// MayContainMany sets maybe[i] to MayContain(hashes[i]). No branch in the loop over a batch depends
+// on what it reads, so the cache misses overlap. REQUIRES: len(maybe) >= len(hashes).
 func (f *Filter) MayContainMany(hashes []uint64, maybe []bool) {
 	for len(hashes) >= batch && len(maybe) >= batch && f.first > 0 {
 		f.mayContainBatch((*[batch]uint64)(hashes), (*[batch]bool)(maybe))

@@ -14,7 +14,7 @@ func build(t *testing.T, hashes []uint64, width int) (Filter, Shape, uint8) {
 		t.Fatalf("no seed works for %d hashes", len(hashes))
 	}
 	if uint64(len(data)) != shape.Bytes()+Pad {
-		t.Fatalf("%d bytes for the shape %+v", len(data), shape)
+		t.Fatalf("%d bytes for shape %+v", len(data), shape)
 	}
 	return Over(data, shape, seed), shape, seed
 }
@@ -28,7 +28,7 @@ func random(seed uint64, n int) []uint64 {
 	return hashes
 }
 
-// TestSmall builds filters of all small sizes: those are the unlucky ones.
+// TestSmall builds filters of all small sizes, which need the most seeds.
 func TestSmall(t *testing.T) {
 	most := 0
 	for n := range 2000 {
@@ -38,26 +38,26 @@ func TestSmall(t *testing.T) {
 			most = max(most, int(seed))
 			for _, h := range hashes {
 				if !f.MayContain(h) {
-					t.Fatalf("%d hashes, shape %+v, seed %d: one is excluded", n, shape, seed)
+					t.Fatalf("%d hashes, shape %+v, seed %d: false negative", n, shape, seed)
 				}
 			}
 		}
 	}
 	if most > MaxSeeds/4 {
-		t.Errorf("seed %d of %d was needed", most, MaxSeeds)
+		t.Errorf("a filter needed seed %d of %d", most, MaxSeeds)
 	}
-	t.Logf("seeds up to %d", most)
+	t.Logf("highest seed: %d", most)
 }
 
-// TestShape checks the slots per key, and the shape against the formulas of the
-// paper in floating point.
+// TestShape checks the slots per key, and compares the shape with the paper's formulas in floating
+// point.
 func TestShape(t *testing.T) {
 	for _, c := range []struct {
 		n    uint64
 		most float64
 	}{{10_000, 1.285}, {100_000, 1.19}, {1e6, 1.135}, {1e7, 1.13}, {1e9, 1.126}} {
 		if got := float64(ShapeFor(c.n, 8, 0).Slots()) / float64(c.n); got < 1.12 || got > c.most {
-			t.Errorf("%v keys: %.4f slots a key", c.n, got)
+			t.Errorf("%v keys: %.4f slots per key", c.n, got)
 		}
 	}
 	for n := uint64(2); n < 1<<33; n += n/97 + 1 {
@@ -66,42 +66,42 @@ func TestShape(t *testing.T) {
 		slots := max(1.125, 0.875+0.25*math.Log(1e6)/log) * float64(n)
 		segments := max(math.Ceil(slots/float64(int(1)<<segmentLog))-2, 1)
 		got := ShapeFor(n, 8, 0)
-		// Where the formulas meet a whole number either side will do.
+		// Rounding may differ where a formula is close to an integer.
 		if d := float64(got.Segments) - segments; int(got.SegmentLog) != segmentLog || math.Abs(d) > 1 {
 			t.Errorf("%d keys: %+v, want %v segments of 2^%d", n, got, segments, segmentLog)
 		}
 	}
 	if ShapeFor(0, 8, 0).Slots() != 0 || ShapeFor(math.MaxUint64, 8, 0).Slots() < 1<<40 {
-		t.Error("sizes at the edges")
+		t.Error("wrong shape for no keys, or for the most")
 	}
 	if a, b := ShapeFor(1e6, 8, 0).Slots(), ShapeFor(1e6, 8, 10).Slots(); float64(b)/float64(a) < 1.09 {
-		t.Errorf("%d slots, %d when longer by 10 %%", a, b)
+		t.Errorf("%d slots, %d with 10 %% more", a, b)
 	}
 }
 
-// TestEqual has equal hashes, which no seed brings apart.
-func TestEqual(t *testing.T) {
+// TestDuplicates builds filters from hashes with duplicates, for which no seed works.
+func TestDuplicates(t *testing.T) {
 	for _, n := range []int{1, 2, 10, 1000, 50_000} {
 		hashes := random(9, n)
 		_, want, _ := build(t, hashes, 8)
 		again := slices.Concat(hashes, hashes[:n/2+1], hashes)
 		f, shape, _ := build(t, again, 8)
 		if shape != want {
-			t.Errorf("%d hashes: shape %+v, %+v with equal ones", n, want, shape)
+			t.Errorf("%d hashes: shape %+v, with duplicates %+v", n, want, shape)
 		}
 		for _, h := range hashes {
 			if !f.MayContain(h) {
-				t.Fatalf("%d hashes, some equal: one is excluded", n)
+				t.Fatalf("%d hashes with duplicates: false negative", n)
 			}
 		}
 	}
 	same := make([]uint64, 5000)
 	if f, _, _ := build(t, same, 8); !f.MayContain(0) {
-		t.Error("5000 zeros: 0 is excluded")
+		t.Error("5000 zeros: false negative")
 	}
 }
 
-// TestWidths checks answers and FPR of each width.
+// TestWidths checks filters of each width for false negatives and for their FPR.
 func TestWidths(t *testing.T) {
 	const n, asked = 20_000, 1 << 20
 	hashes := random(1, n)
@@ -109,7 +109,7 @@ func TestWidths(t *testing.T) {
 		f, _, _ := build(t, hashes, width)
 		for _, h := range hashes {
 			if !f.MayContain(h) {
-				t.Fatalf("width %d: a hash is excluded", width)
+				t.Fatalf("width %d: false negative", width)
 			}
 		}
 		found := 0.0
@@ -120,7 +120,7 @@ func TestWidths(t *testing.T) {
 		}
 		want := float64(int(asked) >> width)
 		if d := found - want; d*d > 36*want {
-			t.Errorf("width %d: %v of %d absent hashes pass, want about %v", width, found, asked, want)
+			t.Errorf("width %d: %v false positives for %d hashes, want about %v", width, found, asked, want)
 		}
 	}
 }

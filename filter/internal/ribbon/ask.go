@@ -2,18 +2,19 @@ package ribbon
 
 import "encoding/binary"
 
-// TailSize is the length of the end of a filter whose planes, thresholds and layers
-// lie in one block: what AskTail needs, and 8 bytes of the caller's.
+// TailSize is the size of the tail of a block that holds planes, thresholds and layers. AskTail
+// reads these fields of it, little-endian; the others are the caller's:
 //
-//	 0  4  segments of each plane
-//	 4  4  cut   of the last plane, if it is the only one
-//	 8  1  count of its columns
-//	 9  1  layers, which lie right before the tail
-//	11  1  1: the first layer bumps a whole bucket
-//	16  8  where the first plane begins in the block; the thresholds lie behind it
+//	offset  size
+//	 0      4     segments of each plane
+//	 4      4     cut of the first plane
+//	 8      1     count of the first plane
+//	 9      1     number of layers; the layers end where the tail begins
+//	11      1     1 if the first layer bumps all keys of some bucket
+//	16      8     offset of the first plane in the block; the thresholds follow the plane
 const TailSize = 32
 
-// askTailPlain is AskTail where there is no assembly.
+// askTailPlain is AskTail without assembly.
 func askTailPlain(block []byte, hash uint64) (verdict uint8) {
 	le := binary.LittleEndian
 	end := len(block) - TailSize

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestAskTail compares AskTail with its plain form, on a block whose tail says what
-// is true and, for each bit of it and of the layers, what is not.
+// TestAskTail compares AskTail with askTailPlain: on an intact block, with each bit of its layers
+// and its tail flipped, and with any number of bytes missing at the beginning.
 func TestAskTail(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	var b Builder

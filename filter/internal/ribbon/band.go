@@ -2,32 +2,32 @@ package ribbon
 
 import "math/bits"
 
-// equation is a sum of some consecutive rows, with its value in each column. Bit i
-// of coeff is the coefficient of the row i after the first one. The low half of tail
-// is the first row, within its chunk, the high half the fingerprint: both fit one
-// register that way, and one addition or xor.
+// equation is a linear equation for each column: the sum of some of 64 consecutive rows. Bit i of
+// coeff is the coefficient of the i-th row after the first. The low half of tail is the first row,
+// relative to the chunk; the high half is the right-hand side, the fingerprint. So both are in one
+// register, and one addition or xor changes both.
 type equation struct {
 	coeff uint64
 	tail  uint64
 }
 
-const printAt = 32 // where the fingerprint begins in a tail
+const printAt = 32 // the shift of the fingerprint in tail
 
 func (e equation) row() uint32 { return uint32(e.tail) }
 
 // band is a system of equations in echelon form.
 type band struct {
-	// rows[i] is the equation that begins with row i, coeff 0 if there is none. Its
-	// tail has no row.
+	// rows[i] is the equation whose first row is i, with coeff 0 if there is none. In its tail the
+	// row is 0.
 	rows []equation
-	// queue are the equations that are being placed. Those before next have been
-	// taken from it; its first ones have been replaced by the taken ones that got a row.
+	// queue holds the equations to place. queue[next:] have not been read yet; the tails of
+	// queue[:taken] are those of the equations that have been placed.
 	queue []equation
 	taken int
 	next  int
 }
 
-// reset makes room for so many rows and empties them.
+// reset sets the number of rows and empties them.
 func (b *band) reset(rows int) {
 	if cap(b.rows) < rows {
 		b.rows = make([]equation, rows)
@@ -37,13 +37,13 @@ func (b *band) reset(rows int) {
 	clear(b.rows)
 }
 
-// placeBucket places the classes of a bucket of starts in turn, and returns the
-// bucket's threshold: the classes from it on are not placed. first is the start whose
-// row is rows[0].
+// placeBucket places the classes of a bucket one after the other, until one contradicts what has
+// been placed, and returns the bucket's threshold: the number of classes that it has placed. first
+// is the start of rows[0].
 func (b *band) placeBucket(classes [numClasses][]uint64, starts, first uint64) int {
 	for t, hashes := range classes {
 		if !b.place(hashes, starts, first) {
-			// Nothing depends on the rows that the class got: they came last.
+			// Undo the class. No other equation depends on it, because it was placed last.
 			for _, e := range b.queue[:b.taken] {
 				b.rows[e.row()] = equation{}
 			}
@@ -53,15 +53,15 @@ func (b *band) placeBucket(classes [numClasses][]uint64, starts, first uint64) i
 	return numClasses
 }
 
-// place places the equations of hashes. It returns false if one contradicts the others; by
-// then the first taken of the queue have a row. An equation that follows from others, such as
-// a duplicate's, needs no row.
+// place places the equations of hashes: it gives each a row, by Gaussian elimination. It returns
+// false if one contradicts the others; queue[:taken] then has those that were placed. An equation
+// that follows from others, such as a duplicate's, needs no row.
 //
-// As long as an equation's first row is taken, the equation of that row is added to it, which
-// cancels that row. This is a chain of some 20 dependent steps, so the chains of three
-// equations are interleaved. They may take each other's rows: no order is better than another.
-// The three parts of the loop are the same but for their variables, which stay in registers;
-// with helper functions, or with one part and the three rotated, a build takes 3 to 15 % longer.
+// As long as an equation's first row is occupied, the equation there is added to it, which
+// eliminates that row. This is a chain of some 20 dependent steps, so three equations are
+// interleaved. They may take each other's rows: any order is as good. The three parts of the loop
+// differ only in their variables, which stay in registers; with helper functions, or with one part
+// that rotates the variables, a build takes 3 to 15 % longer.
 func (b *band) place(hashes []uint64, starts, first uint64) bool {
 	if cap(b.queue) < len(hashes) {
 		b.queue = make([]equation, 2*len(hashes))
@@ -152,7 +152,7 @@ func (b *band) place(hashes []uint64, starts, first uint64) bool {
 	}
 }
 
-// placeAll places equations one after the other.
+// placeAll places equations one after the other; see place.
 func (b *band) placeAll(equations []equation) bool {
 	for _, e := range equations {
 		for {
@@ -177,7 +177,7 @@ func (b *band) placeAll(equations []equation) bool {
 	return true
 }
 
-// take assigns a row to an equation. The queue is overwritten no faster than it is read.
+// take stores an equation in row r, and its tail in queue[taken], which has been read already.
 func (b *band) take(r *equation, coeff, tail uint64) {
 	r.coeff, r.tail = coeff, tail>>printAt<<printAt
 	b.queue[b.taken].tail = tail

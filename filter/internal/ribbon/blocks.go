@@ -2,9 +2,9 @@ package ribbon
 
 import "sync"
 
-// Hashes are collected in blocks, so that n of them take 8n bytes, not twice as much
-// while a slice grows, and so that each block can be reused as soon as its hashes have
-// been distributed to chunks.
+// Hashes are collected in blocks: n of them take 8n bytes, while a slice would take twice as much
+// whenever it grows, and each block is reused as soon as its hashes have been distributed to
+// chunks.
 
 const blockLen = 1024
 
@@ -12,12 +12,11 @@ type block [blockLen]uint64
 
 var blockPool = sync.Pool{New: func() any { return new(block) }}
 
-// list is a sequence of hashes. Its blocks come from blockPool and go back there
-// when it is drained.
+// list is a list of hashes. Its blocks come from blockPool, and drain returns them there.
 type list struct {
 	full []*block
 	tail *block
-	n    int // hashes in tail, 0 when it is nil
+	n    int // hashes in tail; 0 if it is nil
 }
 
 func (l *list) add(h uint64) {
@@ -44,7 +43,7 @@ func (l *list) each(f func([]uint64)) {
 	}
 }
 
-// drain calls f as each does and empties the list on the way.
+// drain is each, and empties the list on the way.
 func (l *list) drain(f func([]uint64)) {
 	for i, b := range l.full {
 		f(b[:])
@@ -59,7 +58,7 @@ func (l *list) drain(f func([]uint64)) {
 	}
 }
 
-// take moves the hashes of m, in no particular order, to the end of l.
+// take moves the hashes of m to l. Their order is undefined.
 func (l *list) take(m *list) {
 	l.full = append(l.full, m.full...)
 	for i := range m.full {

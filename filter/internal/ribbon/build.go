@@ -11,46 +11,47 @@ import (
 
 // Sizing of layers.
 const (
-	// rowShare is the number of rows of a layer that bumps, for a thousand keys. With
-	// more, more rows stay empty; with fewer, more keys are bumped.
+	// rowShare is the number of rows per 1,000 keys of a bumping layer. With more, more rows stay
+	// empty; with fewer, more keys are bumped.
 	rowShare = 940
-	// maxLast is the number of keys from which on a layer bumps. Fewer keys fit
-	// a last layer with less loss than thresholds and a further layer cost.
+	// maxLast is the number of keys up to which a layer is the last one: its spare rows then take
+	// less space than thresholds and another layer would.
 	maxLast = 2048
-	// maxLastSegments bounds a last layer. Only hashes chosen to collide reach it.
+	// maxLastSegments bounds the last layer. Only hashes chosen to collide reach it.
 	maxLastSegments = 1 << 16 // below 1<<lastSeedShift
-	// maxSeeds is the number of seeds tried for a last layer, and seedsPerSize that
-	// for one size.
+	// maxSeeds is the number of seeds tried for the last layer, seedsPerSize the number tried for
+	// each size.
 	maxSeeds     = 256
 	seedsPerSize = 16
 )
 
-// bumpingSegments is the number of segments that the starts of a layer that bumps
-// fill. The one more of each chunk counts as rows.
+// bumpingSegments returns the number of segments that the starts of a bumping layer with n keys
+// fill. The rows of the additional segment of each chunk are part of the layer's rows.
 func bumpingSegments(n int) uint32 {
 	rows := (uint64(n)*rowShare/1000 + width/2) / width
 	s := rows - (rows+chunkSegments-1)/chunkSegments
 	return uint32(min(max(s, 1), math.MaxUint32))
 }
 
-// lastSegments is the number of segments of a last layer that takes n keys with one
-// seed in twenty. With twice the spare rows it is one in three.
+// lastSegments returns the number of segments of a last layer with n keys. With so few spare rows
+// one seed in twenty succeeds; with twice as many, one in three would.
 func lastSegments(n int) uint32 {
 	return uint32(min((n+n/130+width-1)/width, maxLastSegments))
 }
 
-// The fraction that a layer bumps, as measured, of its keys and of other hashes.
-// Thresholds are high where keys are dense.
+// The fractions of keys and of absent hashes that a layer bumps, as measured. Buckets with more
+// keys bump more of their starts, so the fraction of keys is higher.
 const (
 	bumpedKeys   = 0.0604
 	bumpedAbsent = 0.0555
 )
 
-// ExpectBumped is the expected fraction of absent hashes that a layer bumps.
+// ExpectBumped returns the expected fraction of the absent hashes in a layer that it bumps, the
+// same for each layer but the last.
 func ExpectBumped(layer int) float64 { return bumpedAbsent }
 
-// Estimate returns the layers that a filter over n keys will have, give or take a segment
-// or two, or 0.1 %.
+// Estimate returns the expected layers of a filter over n keys. The number of segments is off by
+// one or two, or by 0.1 %.
 func Estimate(n int) Layers {
 	var l Layers
 	for n > maxLast && l.Len() < MaxLayers-1 {
@@ -63,30 +64,33 @@ func Estimate(n int) Layers {
 	return l
 }
 
-// Builder collects hashes and builds filters. Its zero value is empty and ready.
+// Builder collects hashes and builds filters. The zero value is empty and ready for use. It is not
+// safe for concurrent use; Build itself uses idle processors.
 type Builder struct {
 	hashes list
 }
 
-// Add adds a key's hash.
+// Add adds the hash of a key. Duplicates are allowed.
 func (b *Builder) Add(hash uint64) { b.hashes.add(hash) }
 
-// Len is the number of hashes added since the last Build.
+// Len returns the number of hashes added since the last Build, duplicates included.
 func (b *Builder) Len() int { return b.hashes.len() }
 
-// Filter is the result of Build: the planes, and what is needed to find a key's rows in
-// them.
+// Filter is the result of Build.
 type Filter struct {
 	Layers     Layers
-	Thresholds []byte
-	Columns    []Columns
+	Thresholds []byte    // of all layers but the last: 2 bits per bucket
+	Columns    []Columns // for each of Planes
 	Planes     [][]byte
 }
 
-// Build returns the filter over the hashes added, with a plane for each element of
-// columns, and empties the builder. A Cut above the number of segments is lowered. The
-// bytes depend only on the set of hashes and the number of calls of Add. The slices of the
-// planes have some spare capacity.
+// Build returns the filter over the hashes added, with a plane for each element of columns, and
+// empties the builder. A Cut above the number of segments is lowered to it. The bytes depend only
+// on columns, the set of hashes and the number of calls of Add. Planes are allocated with about
+// spare bytes of capacity after their contents, for the caller to append to.
+//
+// REQUIRES: columns are consecutive from fingerprint bit 0 on, MaxColumns at most, and all but the
+// last plane have PlaneColumns of them.
 func (b *Builder) Build(columns []Columns, spare int) Filter {
 	keys := b.hashes
 	b.hashes = list{}
@@ -117,10 +121,10 @@ func (b *Builder) Build(columns []Columns, spare int) Filter {
 type job struct {
 	filter   *Filter
 	columns  []Columns
-	segments int // of the layers so far
+	segments int // of all layers so far
 }
 
-// extend adds a layer to the filter, with room for its segments in the planes.
+// extend adds a layer, given its entry in Layers, and extends the planes by its segments.
 func (j *job) extend(layer uint32, segments int) {
 	f := j.filter
 	f.Layers = binary.LittleEndian.AppendUint32(f.Layers, layer)
@@ -131,8 +135,7 @@ func (j *job) extend(layer uint32, segments int) {
 	}
 }
 
-// bump builds a layer that bumps and returns the bumped hashes, as the next layer
-// has them.
+// bump builds a bumping layer and returns the bumped keys' hashes in the next layer.
 func (j *job) bump(keys list, layer uint32) list {
 	f, base := j.filter, j.segments
 	starts := uint64(layer) * width
@@ -154,8 +157,7 @@ func (j *job) bump(keys list, layer uint32) list {
 	return all
 }
 
-// finish builds the last layer. The layer has no segments if no seed places all of its
-// keys.
+// finish builds the last layer. If no seed works, the layer has no segments.
 func (j *job) finish(keys list, seeds int) {
 	w := workerPool.Get().(*worker)
 	defer w.release()
@@ -175,7 +177,7 @@ func (j *job) finish(keys list, seeds int) {
 	j.extend(0, 0)
 }
 
-// deal splits hashes by the chunk that their start falls into.
+// deal splits hashes by the chunk of their start.
 func deal(keys list, starts uint64) []list {
 	parts := make([]list, chunks(starts))
 	if len(parts) == 1 {
@@ -190,11 +192,11 @@ func deal(keys list, starts uint64) []list {
 	return parts
 }
 
-// busy is the number of goroutines that build, over all builders.
+// busy is the number of goroutines that build, of all builders.
 var busy atomic.Int32
 
-// sideBySide calls f for each i below n, in this goroutine and in as many others as there are
-// idle processors.
+// sideBySide calls f for each i below n, in this goroutine and in others, as long as all builders
+// together have no more than GOMAXPROCS.
 func sideBySide(n int, f func(w *worker, i int)) {
 	var at atomic.Int32
 	var wg sync.WaitGroup

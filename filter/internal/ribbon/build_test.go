@@ -30,7 +30,7 @@ func build(h []uint64, columns ...Columns) Filter {
 	return b.Build(columns, 0)
 }
 
-// table opens the first n planes.
+// table returns a table over the first n planes.
 func (f Filter) table(t testing.TB, n int) Table {
 	t.Helper()
 	var planes []Plane
@@ -44,7 +44,7 @@ func (f Filter) table(t testing.TB, n int) Table {
 	return tab
 }
 
-// bits is the size for each of n keys.
+// bits returns the bits per key, for n keys.
 func (f Filter) bits(n int) float64 {
 	size := len(f.Thresholds) + len(f.Layers)
 	for _, p := range f.Planes {
@@ -53,7 +53,8 @@ func (f Filter) bits(n int) float64 {
 	return float64(size*8) / float64(n)
 }
 
-// ask checks that all hashes are contained, and returns the share of others that are.
+// ask checks that there are no false negatives, and that single lookups, batches and the definition
+// agree. It returns the FPR, measured with the given number of absent hashes.
 func ask(t *testing.T, tab *Table, h []uint64, absent int) float64 {
 	t.Helper()
 	maybe := make([]bool, Batch)
@@ -62,7 +63,7 @@ func ask(t *testing.T, tab *Table, h []uint64, absent int) float64 {
 		tab.ContainsMany(part, maybe)
 		for k, x := range part {
 			if !maybe[k] || !tab.contains(x) {
-				t.Fatalf("hash %d of %d is excluded: %v in a batch (seed %d)", i+k, len(h), maybe[k], seed)
+				t.Fatalf("hash %d of %d: false negative, %v in a batch (seed %d)", i+k, len(h), maybe[k], seed)
 			}
 		}
 	}
@@ -101,7 +102,7 @@ func ask(t *testing.T, tab *Table, h []uint64, absent int) float64 {
 
 func (l Layers) hasRows() bool { starts, _ := l.last(); return starts > 0 }
 
-// slowMatch is Match bit by bit.
+// slowMatch is Match, bit by bit.
 func (p *Plane) slowMatch(w Window) bool {
 	for j := range p.Columns.at(w.segment) {
 		sum := w.print >> (p.First + j) & 1
@@ -126,8 +127,8 @@ func (p *Plane) slowMatch(w Window) bool {
 
 func (c Columns) at(segment uint64) int { _, n := c.position(segment); return int(n) }
 
-// TestBuild builds filters of all shapes over few and many keys. Every prefix of the
-// planes contains all keys and has the FPR that it should have.
+// TestBuild builds filters of all shapes over few and many keys. Each prefix of the planes must
+// have no false negatives and the expected FPR.
 func TestBuild(t *testing.T) {
 	sizes := []int{0, 1, 2, 63, 64, 65, 127, 128, 129, 1000, 2048, 2049, 5000, 40_000, 100_000}
 	if !testing.Short() {
@@ -161,7 +162,7 @@ func TestBuild(t *testing.T) {
 	}
 }
 
-// TestSize holds layers and thresholds to their share: what is not columns × keys.
+// TestSize bounds the space overhead: all that exceeds columns × keys bits.
 func TestSize(t *testing.T) {
 	for _, c := range []struct {
 		keys int
@@ -176,13 +177,13 @@ func TestSize(t *testing.T) {
 		over := f.bits(c.keys) / 10
 		t.Logf("%d keys: %.4f of 10 bits per key, layers %v", c.keys, over, f.Layers)
 		if over > c.over {
-			t.Errorf("%d keys take %.4f of 10 bits each, want %.4f", c.keys, over, c.over)
+			t.Errorf("%d keys take %.4f of 10 bits per key, want at most %.4f", c.keys, over, c.over)
 		}
 	}
 }
 
-// TestDeterministic wants the same bytes from any order of the keys, with any number
-// of processors and with what earlier builds have left in the pools.
+// TestDeterministic checks that the bytes do not depend on the order of the keys, the number of
+// processors, or what earlier builds have left in the pools.
 func TestDeterministic(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	columns := []Columns{{0, 4, 0}, {4, 3, 100}}
@@ -203,7 +204,7 @@ func TestDeterministic(t *testing.T) {
 	}
 }
 
-// TestBadHashes builds over hashes that repeat, and over hashes that do not spread.
+// TestBadHashes builds filters from duplicates, and from hashes that are not uniformly distributed.
 func TestBadHashes(t *testing.T) {
 	columns := []Columns{{0, 4, 0}, {4, 3, 0}}
 	for _, c := range []struct {
@@ -232,7 +233,7 @@ func TestBadHashes(t *testing.T) {
 	}
 }
 
-// inverse is that of an odd number modulo 2^64.
+// inverse returns the inverse of an odd number modulo 2^64.
 func inverse(a uint64) uint64 {
 	x := a
 	for range 6 {
@@ -241,8 +242,7 @@ func inverse(a uint64) uint64 {
 	return x
 }
 
-// TestNoSeed is a last layer that no seed solves: its keys may be there, and so may
-// all that are bumped to it.
+// TestNoSeed builds a last layer for which no seed works. That layer must exclude no hash.
 func TestNoSeed(t *testing.T) {
 	columns := []Columns{{0, 4, 0}}
 	for _, n := range []int{10, 5000} {
@@ -262,12 +262,12 @@ func TestNoSeed(t *testing.T) {
 		if n <= maxLast && fpr != 1 {
 			t.Errorf("FPR %v, want 1", fpr)
 		} else if n > maxLast && (fpr < 0.1 || fpr > 0.13) {
-			t.Errorf("FPR %v, want 1/16 and the bumped share", fpr)
+			t.Errorf("FPR %v, want 1/16 and the bumped fraction", fpr)
 		}
 	}
 }
 
-// TestLastSeeds wants most last layers solved at their first size.
+// TestLastSeeds checks that for most last layers a seed works at the initial size.
 func TestLastSeeds(t *testing.T) {
 	grown := 0
 	for n := 1; n <= maxLast; n += 13 {
@@ -281,14 +281,14 @@ func TestLastSeeds(t *testing.T) {
 	}
 }
 
-// TestMemory bounds what building allocates besides the filter: 8 bytes for each
-// key, and 32 for each key of the chunks under way.
+// TestMemory bounds what Build and Add allocate besides the filter: 8 bytes per key, and 32 per
+// start of each chunk that is being built.
 func TestMemory(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	const n = 700_000
 	h := hashes(n)
-	runtime.GC() // twice: what the pools hold goes in two steps
+	runtime.GC() // twice: a sync.Pool is emptied by the second collection
 	runtime.GC()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -299,8 +299,8 @@ func TestMemory(t *testing.T) {
 	for _, p := range f.Planes {
 		filter += cap(p)
 	}
-	// The rest: blocks not yet full, of each of the 11 chunks, in the deal and for
-	// what they bump.
+	// The last term is for blocks that are not full: one for each of the 6 chunks and one for the
+	// keys that it bumps, with room to spare.
 	limit := 8*n + 2*32*chunkStarts + filter + 3*12*8*blockLen
 	t.Logf("%d bytes for %d keys, %.2f a key without the filter", got, n, float64(got-filter)/n)
 	if got > limit {

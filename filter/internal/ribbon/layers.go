@@ -6,34 +6,36 @@ import (
 )
 
 const (
-	// LayerSize is the number of bytes that describe a layer.
+	// LayerSize is the size in bytes of a layer's entry in Layers.
 	LayerSize = 4
-	// MaxLayers bounds the layers of a filter. Keys that hash well need no more than six.
+	// MaxLayers is the maximum number of layers. Two billion keys that hash well need six.
 	MaxLayers = 8
 
-	// lastSeedShift separates the fields of the last layer's entry. On disk.
+	// lastSeedShift is the shift of the seed in the last layer's entry. On disk.
 	lastSeedShift   = 24
 	lastSegmentMask = 1<<lastSeedShift - 1
 )
 
-// Layers describes the layers of a filter in order, in 4 bytes each, little-endian:
-// the number of segments that a layer's starts fill; for the last layer the number
-// of its segments in the lower 24 bits and its seed above. No layers: there are no
-// keys. A last layer without segments: its keys did not fit, so all probes of it return true.
+// Layers describes the layers of a filter in order, 4 bytes each, little-endian. For a bumping
+// layer it is the number of segments that its starts fill; for the last layer, the number of its
+// segments in the lower 24 bits and its seed above them. A filter over no keys has no layers. If
+// the last layer has no segments, no seed worked for its keys, and a lookup that reaches it returns
+// true.
 //
-// Segments are numbered consecutively: those of the first layer, then those of the next.
-// So are buckets, but those of each layer begin with a new byte.
+// Segments are numbered consecutively across layers. So are buckets, except that the thresholds of
+// each layer begin with a new byte.
 type Layers []byte
 
-// Len is the number of layers.
+// Len returns the number of layers.
 func (l Layers) Len() int { return len(l) / LayerSize }
 
 func (l Layers) entry(i int) uint32 { return binary.LittleEndian.Uint32(l[i*LayerSize:]) }
 
-// bumping returns the number of starts of a layer that bumps.
+// bumping returns the number of starts of a bumping layer.
 func (l Layers) bumping(i int) (starts uint64) { return uint64(l.entry(i)) * width }
 
-// last returns starts and seed of the last layer. Without starts it returns true.
+// last returns the number of starts and the seed of the last layer, 0 starts if it has no segments.
+// REQUIRES: there are layers.
 func (l Layers) last() (starts uint64, seed uint8) {
 	e := l.entry(l.Len() - 1)
 	segments := uint64(e & lastSegmentMask)
@@ -43,19 +45,19 @@ func (l Layers) last() (starts uint64, seed uint8) {
 	return segments*width - (width - 1), uint8(e >> lastSeedShift)
 }
 
-// chunks is the number of chunks of a layer that bumps.
+// chunks returns the number of chunks of a bumping layer.
 func chunks(starts uint64) uint64 { return (starts + chunkStarts - 1) >> chunkShift }
 
-// segments is the number of segments of a layer that bumps.
+// segments returns the number of segments of a bumping layer.
 func segments(starts uint64) uint64 { return starts/width + chunks(starts) }
 
-// thresholdBytes is the length of the thresholds of a layer that bumps.
+// thresholdBytes returns the size in bytes of the thresholds of a bumping layer.
 func thresholdBytes(starts uint64) uint64 { return (starts + 4*bucketStarts - 1) / (4 * bucketStarts) }
 
-var errLayers = errors.New("impossible layers")
+var errLayers = errors.New("invalid layers")
 
-// Sizes returns the number of segments of each plane and the length of the thresholds,
-// or an error if there are no such layers.
+// Sizes returns the number of segments of each plane and the size of the thresholds in bytes, or an
+// error if the layers are invalid.
 func (l Layers) Sizes() (numSegments, numThresholds uint64, err error) {
 	n := l.Len()
 	if len(l)%LayerSize != 0 || n > MaxLayers {
@@ -75,34 +77,36 @@ func (l Layers) Sizes() (numSegments, numThresholds uint64, err error) {
 	return numSegments + uint64(l.entry(n-1)&lastSegmentMask), numThresholds, nil
 }
 
-// Window is where a key's equation lies: its segment, the coefficients that fall
-// into it, and those that fall into the segment after it.
+// Window is the position of a key's equation: the segment in which it begins, its coefficients in
+// that segment and in the one after it, and its fingerprint.
 type Window struct {
 	segment uint64
 	lo, hi  uint64
 	print   uint32
 }
 
+// windowAt returns the window of hash h, given its start within its layer and the start's segment.
 func windowAt(h, start, segment uint64) Window {
 	coeff, s := coeffOf(h), start%width
 	return Window{segment, coeff << s, coeff >> 1 >> (width - 1 - s), printOf(h)}
 }
 
-// bumps reports whether a start's key is in a later layer. bucket is the start's
-// bucket among all of the thresholds.
+// bumps reports whether the keys of a start are bumped. bucket is the index of the start's bucket
+// in thresholds.
 func bumps(thresholds []byte, bucket, start uint64) bool {
 	t := thresholds[bucket/4] >> (bucket % 4 * 2) & 3
 	return uint64(t) <= classOf(start)
 }
 
-// classOf is the class of a start within its bucket.
+// classOf returns the class of a start.
 func classOf(start uint64) uint64 {
 	at := start % bucketStarts
 	return (at-class0)>>63 + (at-class1)>>63
 }
 
-// BumpsBucket reports whether the first layer bumps a whole bucket. That is rare, and
-// else a start of class 0 need not look at its threshold.
+// BumpsBucket reports whether the first layer bumps all keys of some bucket. This is rare. If it
+// does not, a lookup need not read the threshold of a start of class 0.
+// REQUIRES: thresholds have the size that Sizes returns.
 func (l Layers) BumpsBucket(thresholds []byte) bool {
 	if l.Len() < 2 {
 		return false
@@ -116,15 +120,14 @@ func (l Layers) BumpsBucket(thresholds []byte) bool {
 	return false
 }
 
-// Find returns the window of a key, or false if the key reached a last layer that returns
-// true for all. There must be layers, and thresholds of their size.
+// Find returns the window of a key, or false if the key is bumped to a last layer without segments,
+// which excludes no key. REQUIRES: there are layers, and thresholds have the size that Sizes
+// returns.
 func (l Layers) Find(thresholds []byte, hash uint64) (Window, bool) {
 	return l.find(thresholds, hash, 0)
 }
 
-// find returns the window of a key from its hash in layer i, or false if the key
-// came to a last layer that returns true. There must be layers, thresholds of their size,
-// and the key must not be in a layer before i.
+// find is Find for a key that is not in a layer before i. h is its hash in layer i.
 func (l Layers) find(thresholds []byte, h uint64, i int) (Window, bool) {
 	segment, bucket := uint64(0), uint64(0)
 	last := l.Len() - 1
@@ -149,14 +152,14 @@ func (l Layers) find(thresholds []byte, h uint64, i int) (Window, bool) {
 	return windowAt(h, start, segment+start/width), true
 }
 
-// ShareBelow is the share of hashes that end up in segments below cut, if bumped
-// tells the share of the hashes in a layer that go on to the next.
+// ShareBelow returns the fraction of hashes whose windows begin in segments below cut. bumped
+// returns the fraction of the hashes in a layer that it bumps.
 func (l Layers) ShareBelow(cut int, bumped func(layer int) float64) float64 {
 	share, rest := 0.0, 1.0
 	left := uint64(cut)
 	for i := range l.Len() - 1 {
 		starts := l.bumping(i)
-		// Each chunk's last segment has no starts.
+		// The last segment of each chunk has no starts.
 		n := min(left, segments(starts))
 		below := n/chunkSegments*chunkStarts + min(n%chunkSegments, chunkStarts/width)*width
 		on := bumped(i)
@@ -173,7 +176,7 @@ func (l Layers) ShareBelow(cut int, bumped func(layer int) float64) float64 {
 	return share
 }
 
-// bumped returns the share of the hashes in a layer that its thresholds bump.
+// bumped returns the fraction of the absent hashes in a layer that it bumps, by its thresholds.
 func (l Layers) bumped(thresholds []byte, layer int) float64 {
 	bucket := uint64(0)
 	for i := range layer {

@@ -1,16 +1,16 @@
 package ribbon
 
-// Batch is the number of hashes that ContainsMany takes at most.
+// Batch is the maximum number of hashes for ContainsMany.
 const Batch = 64
 
-// ContainsMany sets maybe[i] to contains(hashes[i]) for up to Batch hashes. It asks
-// for the memory of several hashes before it reads that of the first, so that the
-// cache misses overlap.
+// ContainsMany sets maybe[i] to whether the filter may contain hashes[i], for the first Batch
+// hashes. It prefetches the memory for several hashes before it reads that for the first, so that
+// the cache misses overlap. REQUIRES: len(maybe) >= min(len(hashes), Batch).
 func (t *Table) ContainsMany(hashes []uint64, maybe []bool) {
 	hashes = hashes[:min(len(hashes), Batch)]
 	maybe = maybe[:len(hashes)]
-	// Hashes that probe does not reject wait in the queue for the next plane:
-	// those that it passes from the right on, the others from the left.
+	// The queue holds the hashes that probe has not rejected. Those that have passed the first
+	// plane are in [right, end), the others, which still have to be probed there, in [0, left).
 	var q queue
 	left, right, end := 0, Batch, Batch
 	var verdicts [Batch]uint8
@@ -57,10 +57,10 @@ func (t *Table) ContainsMany(hashes []uint64, maybe []bool) {
 	}
 }
 
-// queue holds windows that no plane has rejected.
+// queue holds the windows of hashes that no plane has rejected so far.
 type queue struct {
 	windows [Batch]Window
-	index   [Batch]uint8 // in the batch
+	index   [Batch]uint8 // of the hash in the batch
 }
 
 func (q *queue) put(at, i int, w Window) {
@@ -68,8 +68,8 @@ func (q *queue) put(at, i int, w Window) {
 	q.index[at%Batch] = uint8(i)
 }
 
-// pass asks a plane for the windows in [from, to), tells maybe, and moves
-// those that pass to from on. It returns where they end.
+// pass probes a plane for the windows in [from, to), sets maybe for each, and moves those that pass
+// to [from, n).
 func (q *queue) pass(p *Plane, from, to int, maybe []bool) int {
 	n := from
 	for i := from; i < to; i++ {

@@ -8,28 +8,38 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
+// probe returns the verdict of the first plane.
+//
 //go:noescape
 func probe(q *quads, hash uint64) (verdict uint8)
 
+// askTailAt is AskTail, given the addresses of the block and its tail.
+//
 //go:noescape
 func askTailAt(block *byte, tail *byte, hash uint64) (verdict uint8)
 
-// AskTail says what the first plane does of a hash, from a block of at least TailSize
-// bytes that are not known to be good. Where lengths do not fit, or the first plane
-// has not four columns in each segment, it says Elsewhere.
+// AskTail returns the verdict of the first plane of a block that has not been verified; see
+// TailSize. If sizes contradict each other, the first plane does not have four columns in each
+// segment, there are fewer than two layers, or the CPU lacks an instruction, it returns Elsewhere.
+// REQUIRES: len(block) >= TailSize.
 func AskTail(block []byte, hash uint64) (verdict uint8) {
 	return askTailAt(unsafe.SliceData(block), &block[len(block)-TailSize], hash)
 }
 
+// probeMany sets verdicts[i] to probe(q, hashes[i]) for i < n. REQUIRES: n >= 1; q.count > 0.
+//
 //go:noescape
 func probeMany(q *quads, hashes *uint64, verdicts *uint8, n int)
 
+// fetch prefetches the memory that probe reads.
+//
 //go:noescape
 func fetch(q *quads, hash uint64)
 
+// prefetch prefetches the cache line of p, which may be invalid.
+//
 //go:noescape
 func prefetch(p unsafe.Pointer)
 
-// canProbe is whether this processor has the instructions of probe. AskTail looks at it
-// in assembly.
+// canProbe reports whether the CPU has the instructions of probe. AskTail reads it in assembly.
 var canProbe = cpu.X86.HasPOPCNT && cpu.X86.HasBMI2

@@ -3,12 +3,12 @@
 #include "textflag.h"
 #include "go_asm.h"
 
-// The threshold of buckets that bump nothing.
+// Thresholds that bump no key.
 DATA never<>+0(SB)/1, $0xff
 GLOBL never<>(SB), RODATA|NOPTR, $1
 
-// START turns the hash in SI into R13, the product that decides start and fingerprint,
-// DX, the start, and AX, its segment.
+// START computes, for the hash in SI: R13, the product that determines start and fingerprint; DX,
+// the start; AX, its segment.
 #define START(starts) \
 	MOVQ  $const_mulStart, AX ; \
 	IMULQ SI, AX ; \
@@ -20,23 +20,21 @@ GLOBL never<>(SB), RODATA|NOPTR, $1
 	SHRQ  $6, CX ; \
 	ADDQ  CX, AX
 
-// FETCH turns the segment in AX into the address of its words and those of the segment
-// after it, and asks for them. What can be done without them is done between here and
-// the first use of them: that is the head start of a cache miss over those of the probes
-// to come.
+// FETCH turns the segment in AX into the address of its words, which those of the next segment
+// follow, and prefetches both. It comes as early as possible, so that the instructions that do not
+// need these words overlap with the cache miss.
 #define FETCH(data) \
 	SHLQ       $5, AX ; \
 	ADDQ       data, AX ; \
 	PREFETCHT0 0(AX) ; \
 	PREFETCHT0 63(AX)
 
-// ASK asks the words at AX for what START has left. R8 is the verdict, unless it jumps to
-// other.
+// ASK probes the words at AX, given the results of START. R8 is the verdict, unless the hash may be
+// in another layer: then ASK jumps to other.
 //
-// R8 and R9 become the coefficients in each segment. The parities of four columns are
-// compared with four bits of the fingerprint. Most hashes cannot be in a later layer; of
-// the others the threshold of the start's bucket, less the start's class, is above 0 if
-// the hash is not bumped.
+// R8 and R9 receive the coefficients in the two segments. The parities of four columns are compared
+// with four bits of the fingerprint. The threshold is read only for starts below ask within their
+// bucket. The hash is not bumped if the threshold minus the start's class is positive.
 #define ASK(ask, thresholds) \
 	MOVL  DX, BX ; \
 	ANDL  $127, BX ; \
@@ -118,8 +116,8 @@ other:
 
 // func askTailAt(block, tail *byte, hash uint64) (verdict uint8)
 //
-// It does what askTailPlain does, or says Elsewhere if this processor cannot. It asks for
-// the memory of the first plane before it knows that this lies in the block.
+// It is askTailPlain, but returns Elsewhere if the CPU lacks an instruction. It prefetches from the
+// first plane before it knows that the address is in the block.
 TEXT ·askTailAt(SB), NOSPLIT, $0-25
 	CMPB ·canProbe(SB), $0
 	JEQ  other
@@ -127,8 +125,8 @@ TEXT ·askTailAt(SB), NOSPLIT, $0-25
 	MOVQ tail+8(FP), BX
 	MOVQ hash+16(FP), SI
 
-	// R15: the layers, before the tail; R11: the segments that the starts of the first
-	// one fill; R10: the first plane.
+	// R15: the layers, before the tail; R11: the segments that the starts of the first layer fill;
+	// R10: the first plane.
 	MOVBLZX 9(BX), CX
 	SHLQ    $2, CX
 	MOVQ    BX, R15
@@ -151,13 +149,13 @@ TEXT ·askTailAt(SB), NOSPLIT, $0-25
 	CMPB 9(BX), $2
 	JB   other
 
-	// R15: the bytes of the first plane and all thresholds.
+	// R15: the size of the first plane and all thresholds.
 	SUBQ DI, R15
 	CMPQ R9, R15
 	JA   other
 	SUBQ R9, R15
 
-	// R9: all segments, which those of the first layer are some of.
+	// R9: the number of segments, which must not be below that of the first layer, in R12.
 	TESTL R11, R11
 	JZ    other
 	LEAQ  (const_chunkStarts/const_width-1)(R11), R12
@@ -167,7 +165,7 @@ TEXT ·askTailAt(SB), NOSPLIT, $0-25
 	CMPQ  R12, R9
 	JA    other
 
-	// R9: the bytes of the plane; R11: with those of the first layer's thresholds.
+	// R9: the size of the plane; R11: that of the plane and the first layer's thresholds.
 	SHLQ $5, R9
 	ADDQ $7, R11
 	SHRQ $3, R11
@@ -175,7 +173,7 @@ TEXT ·askTailAt(SB), NOSPLIT, $0-25
 	CMPQ R11, R15
 	JA   other
 
-	// DI: the thresholds; R15: the starts of a bucket that may be bumped.
+	// DI: the thresholds; R15: the value for ask.
 	LEAQ    (R10)(R9*1), DI
 	MOVL    $const_class0, R15
 	MOVL    $const_bucketStarts, CX
@@ -189,7 +187,8 @@ other:
 	MOVB $const_Elsewhere, verdict+24(FP)
 	RET
 
-// AHEAD asks for the memory of the quads at DI for the hash at BX.
+// AHEAD prefetches the memory that a probe of the quads at DI reads for the hash at BX, and
+// advances BX to the next hash.
 #define AHEAD \
 	MOVQ       $const_mulStart, AX ; \
 	IMULQ      (BX), AX ; \
@@ -212,8 +211,8 @@ TEXT ·fetch(SB), NOSPLIT, $0-16
 	AHEAD
 	RET
 
-// DISTANCE is how far probeMany asks for memory ahead of the probes: a processor has
-// some ten cache misses under way at most.
+// DISTANCE is the number of hashes by which prefetches are ahead of probes in probeMany: a core has
+// about ten outstanding cache misses at most.
 #define DISTANCE 12
 
 // func probeMany(q *quads, hashes *uint64, verdicts *uint8, n int)

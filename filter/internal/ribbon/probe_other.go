@@ -8,10 +8,10 @@ import (
 	"unsafe"
 )
 
-// The portable probe, and the reference for the one in assembly.
-
+// canProbe is true: the portable implementation needs no special instructions.
 const canProbe = true
 
+// probe returns the verdict of the first plane.
 func probe(q *quads, hash uint64) (verdict uint8) {
 	h := hash * mulStart
 	start, _ := bits.Mul64(h, q.starts)
@@ -35,15 +35,17 @@ func probe(q *quads, hash uint64) (verdict uint8) {
 	return uint8(^bad & Passed)
 }
 
-// AskTail says what the first plane does of a hash, from a block of at least TailSize
-// bytes that are not known to be good. Where lengths do not fit, or the first plane
-// has not four columns in each segment, it says Elsewhere.
+// AskTail returns the verdict of the first plane of a block that has not been verified; see
+// TailSize. If sizes contradict each other, the first plane does not have four columns in each
+// segment, or there are fewer than two layers, it returns Elsewhere.
+// REQUIRES: len(block) >= TailSize.
 func AskTail(block []byte, hash uint64) (verdict uint8) { return askTailPlain(block, hash) }
 
-// ahead is how far probeMany asks for memory ahead of the probes: a processor has
-// some ten cache misses under way at most.
+// ahead is the number of hashes whose memory probeMany prefetches together: a core has about ten
+// outstanding cache misses at most.
 const ahead = 12
 
+// probeMany sets verdicts[i] to probe(q, hashes[i]) for i < n. REQUIRES: n >= 1; q.count > 0.
 func probeMany(q *quads, hashes *uint64, verdicts *uint8, n int) {
 	list := unsafe.Slice(hashes, n)
 	for i, h := range list {
@@ -59,6 +61,7 @@ func probeMany(q *quads, hashes *uint64, verdicts *uint8, n int) {
 	}
 }
 
+// fetch prefetches the memory that probe reads.
 func fetch(q *quads, hash uint64) {
 	start := startOf(hash, q.starts)
 	segment := start/width + start>>chunkShift
@@ -70,7 +73,7 @@ func fetch(q *quads, hash uint64) {
 	prefetch(unsafe.Add(d, 2*8*PlaneColumns-1))
 }
 
-// prefetch reads a byte, so that it is in the cache soon.
+// prefetch loads the cache line of p, which must be valid. Go has no portable prefetch.
 //
 //go:noinline
 func prefetch(p unsafe.Pointer) { _ = *(*byte)(p) }

@@ -5,15 +5,15 @@ import (
 	"math/bits"
 )
 
-// solver finds the columns of a solved band by back substitution, from the last
-// row up. state[j] holds the 64 bits of column j below the current row, the
-// nearest in bit 0.
+// solver computes the columns of a band in echelon form by back substitution, from the last row up.
+// state[j] holds the bits of column j in the 64 rows after the current one, the nearest in bit 0.
+// It has two more elements than there are columns, because solve4 always computes four.
 type solver struct {
 	state [MaxColumns + 2]uint64
 }
 
-// segment solves the rows of one segment for the columns of a plane, and writes
-// count words to dst, which may be fewer than the plane has.
+// segment computes one segment of the columns of a plane and writes the first count of them to dst,
+// 8 bytes each.
 func (s *solver) segment(dst []byte, rows []equation, c Columns, count int) {
 	state := s.state[c.First:]
 	for j := 0; j < c.Count; j += 4 {
@@ -28,6 +28,7 @@ func (s *solver) segment(dst []byte, rows []equation, c Columns, count int) {
 	}
 }
 
+// solve1 computes the column of fingerprint bit shift, given its state, and returns the new state.
 func solve1(s uint64, rows []equation, shift int) uint64 {
 	for i := len(rows) - 1; i >= 0; i-- {
 		r := &rows[i]
@@ -38,6 +39,7 @@ func solve1(s uint64, rows []equation, shift int) uint64 {
 	return s
 }
 
+// solve4 is solve1 for the columns of fingerprint bits shift to shift+3.
 func solve4(state *[4]uint64, rows []equation, shift int) {
 	s0, s1, s2, s3 := state[0], state[1], state[2], state[3]
 	for i := len(rows) - 1; i >= 0; i-- {

@@ -8,33 +8,33 @@ import (
 	"unsafe"
 )
 
-// Plane is some of the columns of a filter.
+// Plane is some consecutive columns of a filter, and their data.
 type Plane struct {
 	Columns
 	Data []byte
 }
 
-// Table probes a filter. It is immutable, and NewTable has validated all that a probe relies
-// on.
+// Table is a filter for lookups. It is immutable, and its methods may be called concurrently.
+// NewTable has validated all sizes that a lookup relies on.
 type Table struct {
 	quads
 	layers Layers
 	planes []Plane
 }
 
-// quads is what a probe of the first plane needs for hashes of the first layer, if that layer
-// bumps and the plane has four columns in all segments. Most probes end there.
+// quads is what a probe of the first plane needs for hashes in the first layer, if that layer bumps
+// and the plane has four columns in each segment. Most lookups of absent keys end there.
 type quads struct {
 	starts     uint64         // of the first layer
-	data       unsafe.Pointer // the plane
-	count      uint32         // segments with one after them; 0 if there are no quads
-	ask        uint32         // starts below it in their bucket may be bumped
+	data       unsafe.Pointer // of the first plane
+	count      uint32         // segments that another one follows; 0 if quads cannot be used
+	ask        uint32         // only starts below it within their bucket may be bumped
 	thresholds []byte
 }
 
-// set sets quads from a plane and thresholds of sufficient length. whole says whether the first
-// layer bumps a whole bucket. It assigns field by field: loads right after the copy of a struct
-// wait for its stores.
+// set sets quads. whole is BumpsBucket of the layers. It assigns field by field, because loads
+// right after a struct copy would fail to forward from its stores.
+// REQUIRES: data and thresholds are long enough.
 func (q *quads) set(starts, numSegments uint64, data, thresholds []byte, whole bool) {
 	q.starts = starts
 	q.data = unsafe.Pointer(unsafe.SliceData(data))
@@ -47,12 +47,12 @@ func (q *quads) set(starts, numSegments uint64, data, thresholds []byte, whole b
 }
 
 var (
-	errThresholds = errors.New("thresholds do not fit the layers")
-	errPlane      = errors.New("columns do not fit the layers")
+	errThresholds = errors.New("thresholds do not match the layers")
+	errPlane      = errors.New("columns do not match the layers")
 )
 
-// NewTable returns a table over a filter's first planes, at least one. whole is
-// Layers.BumpsBucket. The table aliases all that it is given.
+// NewTable returns a table over the first planes of a filter, at least one, and an error if sizes
+// contradict each other. whole must be what BumpsBucket returns. The table aliases its arguments.
 func NewTable(layers Layers, thresholds []byte, planes []Plane, whole bool) (Table, error) {
 	numSegments, numThresholds, err := layers.Sizes()
 	if err != nil {
@@ -79,8 +79,8 @@ func NewTable(layers Layers, thresholds []byte, planes []Plane, whole bool) (Tab
 	return t, nil
 }
 
-// Fits reports whether a plane has the data of so many segments, and its columns
-// a fingerprint bit each.
+// Fits reports whether the plane's data has the size for numSegments segments, and each column a
+// fingerprint bit.
 func (p Plane) Fits(numSegments uint64) bool {
 	if p.First < 0 || p.Count < 1 || p.First+p.Count > MaxColumns || p.Cut < 0 || uint64(p.Cut) > numSegments {
 		return false
@@ -88,8 +88,8 @@ func (p Plane) Fits(numSegments uint64) bool {
 	return uint64(len(p.Data)) == (numSegments*uint64(p.Count)-uint64(p.Cut))*8
 }
 
-// Trim appends to dst the plane's first columns, num of den parts of its words, for so
-// many segments, and returns what they are. It takes time in proportion to the words.
+// Trim returns the leading columns of a plane that take num/den of its words: a description of
+// them, and dst with their data appended. It takes time proportional to the number of words.
 // REQUIRES: 0 < num < den; p.Fits(segments).
 func (p Plane) Trim(dst []byte, segments uint64, num, den int) (Columns, []byte) {
 	words := uint64(len(p.Data)) / 8 * uint64(num) / uint64(den)
@@ -111,7 +111,7 @@ func (p Plane) Trim(dst []byte, segments uint64, num, den int) (Columns, []byte)
 	return c, dst
 }
 
-// FPR is the expected share of absent hashes for which a lookup returns true.
+// FPR returns the expected false positive rate.
 func (t *Table) FPR() float64 {
 	if len(t.layers) == 0 {
 		return 0
@@ -123,7 +123,7 @@ func (t *Table) FPR() float64 {
 		p *= 1 + t.layers.ShareBelow(c.Cut, bumped)
 	}
 	if starts, _ := t.layers.last(); starts == 0 {
-		// What comes to the last layer may be there.
+		// Nothing that is bumped to the last layer is excluded.
 		maybe := 1.0
 		for i := range t.layers.Len() - 1 {
 			maybe *= bumped(i)
@@ -133,26 +133,27 @@ func (t *Table) FPR() float64 {
 	return p
 }
 
-// Results of a probe of the first plane.
+// Verdicts of a probe of the first plane.
 const (
-	Rejected  = 0 // it was not added
-	Passed    = 1 // it belongs to the first layer, and its equations hold
-	Elsewhere = 2 // it may be in another layer, or there are no quads
+	Rejected  = 0 // the hash was not added
+	Passed    = 1 // the hash is in the first layer, and its equations in the first plane hold
+	Elsewhere = 2 // unknown: the hash may be in another layer, or the fast path cannot be used
 )
 
-// contains reports false only if the hash was not added.
+// contains reports whether the filter may contain a hash. False is certain.
 func (t *Table) contains(hash uint64) bool {
 	v := t.Probe(hash)
 	return v != Rejected && t.After(hash, v)
 }
 
-// Probe probes the first plane. It is inlined.
+// Probe probes the first plane and returns a verdict. It is inlined.
 func (t *Table) Probe(hash uint64) (verdict uint8) { return probe(&t.quads, hash) }
 
-// Prefetch begins to load the memory that Probe reads. It does not wait for it.
+// Prefetch prefetches the memory that Probe reads.
 func (t *Table) Prefetch(hash uint64) { fetch(&t.quads, hash) }
 
-// After completes a lookup of a hash that Probe has not rejected.
+// After completes a lookup: it reports whether the filter may contain a hash for which Probe
+// returned a verdict other than Rejected.
 func (t *Table) After(hash uint64, verdict uint8) bool {
 	if verdict == Passed {
 		return t.rest(hash)
@@ -160,7 +161,7 @@ func (t *Table) After(hash uint64, verdict uint8) bool {
 	return t.find(hash, 0)
 }
 
-// rest is contains for a hash in the first layer that the first plane passes.
+// rest is contains for a hash that has passed the first plane in the first layer.
 func (t *Table) rest(hash uint64) bool {
 	planes := t.planes[1:]
 	if len(planes) == 0 {
@@ -181,7 +182,8 @@ func (t *Table) rest(hash uint64) bool {
 	return true
 }
 
-// find is contains from a layer on, which h is the hash of.
+// find is contains for a hash that is not in a layer before the given one. h is the hash in that
+// layer.
 func (t *Table) find(h uint64, layer int) bool {
 	if len(t.layers) == 0 {
 		return false
@@ -198,7 +200,7 @@ func (t *Table) find(h uint64, layer int) bool {
 	return true
 }
 
-// prefetch prefetches the memory that match reads.
+// prefetch prefetches the memory that Match reads.
 func (p *Plane) prefetch(segment uint64) {
 	at, n := p.position(segment)
 	words := p.Data[at*8 : min((at+2*n)*8, uint64(len(p.Data)))]
@@ -214,14 +216,15 @@ func (p *Plane) prefetch(segment uint64) {
 
 const cacheLine = 64
 
-// Match reports whether a key's equations hold in the columns that data has.
+// Match reports whether a key's equations hold in the columns of a plane with the given data.
+// REQUIRES: Fits, for the plane.
 func (c Columns) Match(data []byte, w Window) bool {
 	at, n := c.position(w.segment)
 	lo := data[at*8:]
 	hi := lo
 	if uint64(len(lo)) > n*8 {
 		hi = lo[n*8:]
-	} // else it is the last segment, and w.hi is 0
+	} // else this is the last segment, and w.hi is 0
 	print := w.print >> (c.First & 31)
 	for ; n >= 4; n -= 4 {
 		if !match4((*[32]byte)(lo), (*[32]byte)(hi), w, print) {
@@ -238,8 +241,8 @@ func (c Columns) Match(data []byte, w Window) bool {
 	return bad&1 == 0
 }
 
-// match4 reports whether a key's equations hold in four columns, of which lo and hi
-// are the words of its two segments.
+// match4 reports whether a key's equations hold in four columns. lo and hi are the words of the
+// two segments of its window.
 func match4(lo, hi *[32]byte, w Window, print uint32) bool {
 	le := binary.LittleEndian
 	x0 := le.Uint64(lo[0:])&w.lo ^ le.Uint64(hi[0:])&w.hi

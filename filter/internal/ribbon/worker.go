@@ -2,28 +2,29 @@ package ribbon
 
 import "sync"
 
-// worker is the memory it takes to build one chunk: 8 bytes for each key and 16
-// for each row.
+// worker is the memory for building one chunk: 8 bytes per key and 16 per row.
 type worker struct {
 	keys []uint64
 	band band
-	// ends counts the keys of each class of each bucket, then tells where they end.
+	// ends holds, by groupOf, the number of keys of each class of each bucket, and then the end of
+	// these keys in keys.
 	ends [chunkStarts / bucketStarts * 4]uint32
 }
 
 var workerPool = sync.Pool{New: func() any { return new(worker) }}
 
-// maxPooled is the number of keys up to which a worker's memory is kept for the
-// next build. A chunk has more only if its keys do not hash well.
+// maxPooled is the number of keys or rows up to which a worker's memory is kept for later builds. A
+// chunk has more only if its keys do not hash well.
 const maxPooled = 2 * chunkStarts
 
+// release returns a worker to the pool, unless it is too large.
 func (w *worker) release() {
 	if max(cap(w.keys), cap(w.band.rows), cap(w.band.queue)) <= maxPooled {
 		workerPool.Put(w)
 	}
 }
 
-// room makes keys n long. The spare room is for chunks with a few keys more.
+// room sets the length of keys to n. Its spare capacity is for chunks with slightly more keys.
 func (w *worker) room(n int) {
 	if cap(w.keys) < n {
 		w.keys = make([]uint64, n+n/32)
@@ -38,7 +39,7 @@ func (w *worker) fill(l *list) {
 	l.drain(func(hashes []uint64) { n += copy(w.keys[n:], hashes) })
 }
 
-// group moves hashes to keys, sorted by bucket and class. first is the first start
+// group moves hashes to keys, sorted by bucket and class, and sets ends. first is the first start
 // of the chunk.
 func (w *worker) group(l *list, starts, first uint64) {
 	w.room(l.len())
@@ -64,11 +65,11 @@ func (w *worker) group(l *list, starts, first uint64) {
 	})
 }
 
-// groupOf is a start's bucket within its chunk, times 4, plus its class.
+// groupOf returns bucket × 4 + class for a start relative to its chunk.
 func groupOf(start uint64) uint64 { return start>>bucketShift*4 + classOf(start) }
 
-// chunk places the keys of chunk i, writes its thresholds, and returns the bumped
-// hashes, as the next layer has them.
+// chunk places the keys of chunk i, writes its thresholds, and returns the bumped keys' hashes in
+// the next layer.
 func (w *worker) chunk(l *list, starts uint64, i int, thresholds []byte) (bumped list) {
 	first := uint64(i) << chunkShift
 	w.group(l, starts, first)
@@ -95,7 +96,8 @@ func (w *worker) chunk(l *list, starts uint64, i int, thresholds []byte) (bumped
 	return bumped
 }
 
-// last places keys in a last layer of so many segments, if the seed allows.
+// last places keys in a last layer with the given number of segments. It returns false if the seed
+// does not work.
 func (w *worker) last(segments uint32, seed uint8) bool {
 	w.band.reset(int(segments) * width)
 	starts := uint64(segments)*width - (width - 1)
@@ -113,7 +115,7 @@ func (w *worker) last(segments uint32, seed uint8) bool {
 	return true
 }
 
-// solve writes the columns of the band from a segment on.
+// solve computes the columns of the band and writes them to the planes, from segment base on.
 func (w *worker) solve(planes [][]byte, columns []Columns, base int) {
 	rows := w.band.rows
 	var s solver

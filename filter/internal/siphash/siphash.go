@@ -1,7 +1,8 @@
-// Package siphash is SipHash-1-3, a keyed hash whose values an attacker who does
-// not know the key can neither predict nor make collide (Aumasson, Bernstein,
-// "SipHash: a fast short-input PRF", INDOCRYPT 2012). One round a word and three
-// at the end are what several languages hash the keys of their tables with.
+// Package siphash implements SipHash-1-3, a keyed hash: an attacker who does not know the key can
+// neither predict hashes nor find collisions. It takes one round per word and three at the end, as
+// in the hash tables of Rust, Ruby and Python.
+//
+// Source: Aumasson, Bernstein, "SipHash: a fast short-input PRF", INDOCRYPT 2012.
 package siphash
 
 import (
@@ -9,9 +10,8 @@ import (
 	"math/bits"
 )
 
-// Sum13 returns the hash of b under the key (k0, k1). Under the key 00 01 .. 0f,
-// which is k0 = 0706050403020100 and k1 = 0f0e0d0c0b0a0908, the hash of nothing
-// is abac0158050fc4dc.
+// Sum13 returns the SipHash-1-3 of b under the key (k0, k1). With the key bytes 00 01 … 0f, that is
+// k0 = 0x0706050403020100 and k1 = 0x0f0e0d0c0b0a0908, the hash of no bytes is 0xabac0158050fc4dc.
 func Sum13(k0, k1 uint64, b []byte) uint64 {
 	v0 := k0 ^ 0x736f6d6570736575
 	v1 := k1 ^ 0x646f72616e646f6d
@@ -45,6 +45,7 @@ func Sum13(k0, k1 uint64, b []byte) uint64 {
 	return v0 ^ v1 ^ v2 ^ v3
 }
 
+// round is SipRound of the paper.
 func round(v0, v1, v2, v3 uint64) (uint64, uint64, uint64, uint64) {
 	v0 += v1
 	v2 += v3

@@ -12,7 +12,7 @@ const (
 	k1 = 0x0f0e0d0c0b0a0908
 )
 
-// reference is SipHash-c-d word by word, as the paper has it.
+// reference returns the SipHash-c-d of b under the key (k0, k1), as the paper defines it.
 func reference(c, d int, b []byte) uint64 {
 	v := [4]uint64{k0 ^ 0x736f6d6570736575, k1 ^ 0x646f72616e646f6d, k0 ^ 0x6c7967656e657261, k1 ^ 0x7465646279746573}
 	rounds := func(n int) {
@@ -43,8 +43,8 @@ func reference(c, d int, b []byte) uint64 {
 	return v[0] ^ v[1] ^ v[2] ^ v[3]
 }
 
-// The reference gives the paper's values for SipHash-2-4, and Sum13 the
-// reference's for SipHash-1-3.
+// TestSum compares the reference with the paper's test vectors for SipHash-2-4, and Sum13 with the
+// reference.
 func TestSum(t *testing.T) {
 	b := make([]byte, 200)
 	for i := range b {
@@ -56,7 +56,7 @@ func TestSum(t *testing.T) {
 		}
 	}
 	if got := Sum13(k0, k1, nil); got != 0xabac0158050fc4dc {
-		t.Errorf("the hash of nothing is %016x", got)
+		t.Errorf("the hash of no bytes is %016x", got)
 	}
 	for n := range b {
 		if got, want := Sum13(k0, k1, b[:n]), reference(1, 3, b[:n]); got != want {

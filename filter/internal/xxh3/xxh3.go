@@ -1,7 +1,8 @@
-// Package xxh3 is XXH3, its variant of 64 bits with seed 0 and the default
-// secret, in plain Go (github.com/Cyan4973/xxHash, doc/xxhash_spec.md). For keys
-// of 16 to 128 bytes it takes about half the time of XXH64, and two thirds of
-// its latency.
+// Package xxh3 implements the 64-bit XXH3 hash with seed 0 and the default secret, in portable Go.
+// For keys of 16 to 128 bytes it takes about half the time of XXH64, with two thirds of its
+// latency.
+//
+// Source: github.com/Cyan4973/xxHash, doc/xxhash_spec.md.
 package xxh3
 
 import (
@@ -39,16 +40,16 @@ var secret = [192]byte{
 	0x45, 0xcb, 0x3a, 0x8f, 0x95, 0x16, 0x04, 0x28, 0xaf, 0xd7, 0xfb, 0xca, 0xbb, 0x4b, 0x40, 0x7e,
 }
 
-// Words of the secret, combined as the short keys need them.
+// The xor of two words of the secret, for keys of up to 16 bytes.
 const (
-	flipEmpty   = 0x8726f9105dc21ddc // bytes 56 and 64
-	flip1to3    = 0x87275a9b         // bytes 0 and 4, of 32 bits
-	flip4to8    = 0xc73ab174c5ecd5a2 // bytes 8 and 16
-	flip9to16lo = 0x6782737bea4239b9 // bytes 24 and 32
-	flip9to16hi = 0xaf56bc3b0996523a // bytes 40 and 48
+	flipEmpty   = 0x8726f9105dc21ddc // at offsets 56 and 64
+	flip1to3    = 0x87275a9b         // at offsets 0 and 4, 32 bits
+	flip4to8    = 0xc73ab174c5ecd5a2 // at offsets 8 and 16
+	flip9to16lo = 0x6782737bea4239b9 // at offsets 24 and 32
+	flip9to16hi = 0xaf56bc3b0996523a // at offsets 40 and 48
 )
 
-// Sum64 returns the hash of b.
+// Sum64 returns the XXH3 hash of b. It does not allocate.
 func Sum64(b []byte) uint64 {
 	switch n := len(b); {
 	case n > 240:
@@ -74,19 +75,21 @@ func Sum64(b []byte) uint64 {
 	return avalancheXXH64(flipEmpty)
 }
 
-// Sum9to16 returns the hash of 9 to 16 bytes. It is inlined.
+// Sum9to16 is Sum64 for 9 to 16 bytes. It is inlined. REQUIRES: 9 <= len(b) <= 16.
 func Sum9to16(b []byte) uint64 {
 	lo := binary.LittleEndian.Uint64(b) ^ flip9to16lo
 	hi := binary.LittleEndian.Uint64(b[len(b)-8:]) ^ flip9to16hi
 	return avalanche(uint64(len(b)) + bits.ReverseBytes64(lo) + hi + fold(lo, hi))
 }
 
+// avalanche is XXH3_avalanche of the specification, the final mixing.
 func avalanche(h uint64) uint64 {
 	h ^= h >> 37
 	h *= primeMX1
 	return h ^ h>>32
 }
 
+// avalancheXXH64 is XXH64_avalanche of the specification, the final mixing of the shortest keys.
 func avalancheXXH64(h uint64) uint64 {
 	h ^= h >> 33
 	h *= prime64x2
@@ -95,13 +98,13 @@ func avalancheXXH64(h uint64) uint64 {
 	return h ^ h>>32
 }
 
-// fold multiplies to 128 bits and xors the halves.
+// fold returns the xor of the halves of the 128-bit product.
 func fold(a, b uint64) uint64 {
 	hi, lo := bits.Mul64(a, b)
 	return hi ^ lo
 }
 
-// mix16 mixes the 16 bytes at b with those of the secret at s.
+// mix16 mixes 16 bytes at the beginning of b with 16 bytes of the secret at the beginning of s.
 func mix16(b, s []byte) uint64 {
 	_, _ = b[15], s[15]
 	return fold(
@@ -109,7 +112,7 @@ func mix16(b, s []byte) uint64 {
 		binary.LittleEndian.Uint64(b[8:])^binary.LittleEndian.Uint64(s[8:]))
 }
 
-// short hashes 17 to 128 bytes, from both ends inwards.
+// short hashes 17 to 128 bytes, from both ends towards the middle.
 func short(b []byte) uint64 {
 	n := len(b)
 	acc := uint64(n) * prime64x1
@@ -146,11 +149,11 @@ func mid(b []byte) uint64 {
 
 const (
 	stripe     = 64
-	stripes    = (len(secret) - stripe) / 8 // in a block
+	stripes    = (len(secret) - stripe) / 8 // per block
 	blockBytes = stripes * stripe
 )
 
-// long hashes more than 240 bytes: eight accumulators over stripes of 64 bytes,
+// long hashes more than 240 bytes, in stripes of 64 bytes with eight accumulators, which are
 // scrambled after each block of stripes.
 func long(b []byte) uint64 {
 	acc := [8]uint64{prime32x3, prime64x1, prime64x2, prime64x3, prime64x4, prime32x2, prime64x5, prime32x1}
@@ -182,6 +185,7 @@ func long(b []byte) uint64 {
 	return avalanche(h)
 }
 
+// accumulate adds the stripe at the beginning of b, mixed with the secret at the beginning of s.
 func accumulate(acc *[8]uint64, b, s []byte) {
 	b, s = b[:stripe], s[:stripe]
 	for i := range acc {

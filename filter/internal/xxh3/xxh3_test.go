@@ -2,7 +2,7 @@ package xxh3
 
 import "testing"
 
-// input returns n bytes of a linear congruential sequence.
+// input returns n bytes from a linear congruential generator.
 func input(n int) []byte {
 	b := make([]byte, n)
 	x := uint64(1)
@@ -13,8 +13,8 @@ func input(n int) []byte {
 	return b
 }
 
-// TestSum64 compares with what another implementation of the specification
-// (github.com/zeebo/xxh3 1.1.0) gives for prefixes of one input.
+// TestSum64 compares Sum64 with another implementation of the specification, github.com/zeebo/xxh3
+// 1.1.0, for prefixes of one input.
 func TestSum64(t *testing.T) {
 	b := input(5000)
 	for _, c := range []struct {

@@ -47,6 +47,8 @@ type nodeMap struct{ by map[nodeKey]*Node }
 
 // Cache is a map from a namespace and a key to values. It is safe for concurrent use.
 type Cache struct {
+	// inUse is held shared by Get: Close waits for calls that have begun, whose values it drops.
+	inUse  sync.RWMutex
 	mu     sync.Mutex
 	nodes  *nodeMap
 	stats  Stats
@@ -163,6 +165,8 @@ func (h *Handle) Release() {
 // Get returns a handle to a value. If the value is missing, setFunc creates it; Get returns nil
 // if setFunc is nil or returns a nil value.
 func (c *Cache) Get(ns, key uint64, setFunc func() (size int, value Value)) *Handle {
+	c.inUse.RLock()
+	defer c.inUse.RUnlock()
 	k := nodeKey{ns, key}
 	c.mu.Lock()
 	if c.closed {
@@ -262,16 +266,20 @@ func (c *Cache) evict(which func(nodeKey) bool) {
 	if c.cacher == nil {
 		return
 	}
-	for _, n := range c.held(which) {
+	c.mu.Lock()
+	var nodes []*Node
+	if !c.closed {
+		nodes = c.held(which)
+	}
+	c.mu.Unlock()
+	for _, n := range nodes {
 		c.cacher.Evict(n)
 		n.unref()
 	}
 }
 
-// held returns the selected nodes, each with a reference for the caller.
+// held returns the selected nodes, each with a reference for the caller. REQUIRES: mu.
 func (c *Cache) held(which func(nodeKey) bool) (nodes []*Node) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	for k, n := range c.nodes.by {
 		if which(k) {
 			n.ref++
@@ -281,16 +289,19 @@ func (c *Cache) held(which func(nodeKey) bool) (nodes []*Node) {
 	return nodes
 }
 
-// Close drops what the Cacher holds, and with force also values that are still referred to.
-// Afterwards Get, Delete and Evict do nothing.
+// Close waits for calls of Get, so their setFunc must not call it. Then it drops what the Cacher
+// holds, and with force also values that are still referred to. Afterwards Get, Delete, Evict,
+// EvictNS, EvictAll and Close do nothing.
 func (c *Cache) Close(force bool) {
-	nodes := c.held(func(nodeKey) bool { return true })
+	c.inUse.Lock()
 	c.mu.Lock()
-	if c.closed {
-		nodes = nil
+	var nodes []*Node
+	if !c.closed {
+		nodes = c.held(func(nodeKey) bool { return true })
 	}
 	c.closed = true
 	c.mu.Unlock()
+	c.inUse.Unlock()
 	for _, n := range nodes {
 		if c.cacher != nil {
 			c.cacher.Evict(n)

@@ -54,8 +54,12 @@ func OpenFile(path string, readOnly bool) (Storage, error) {
 	return s, nil
 }
 
-// SiftDir returns the directory and the lock on it.
-func (s *fileStorage) SiftDir() (string, *sift.DirLock) { return s.path, s.lock }
+// SiftDir returns the directory and the lock on it, nil after Close.
+func (s *fileStorage) SiftDir() (string, *sift.DirLock) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.path, s.lock
+}
 
 type fileStorageLock struct{ s *fileStorage }
 
@@ -154,6 +158,7 @@ func (s *fileStorage) SetMeta(fd FileDesc) (err error) {
 		err = os.Rename(tmp, filepath.Join(s.path, "CURRENT"))
 	}
 	if err != nil {
+		os.Remove(tmp)
 		return err
 	}
 	return syncDir(s.path)

@@ -1,12 +1,11 @@
-// Simulate builds Bloom filters of one cache line a probe over random hashes,
-// with each number of probes, and prints the table of internal/bloom: up to
-// which bits per key each number of probes is the fewest whose FPR is within
-// one percent of the best.
+// Simulate builds blocked Bloom filters over random hashes, with each number of probes, and prints
+// the table maxBits of internal/bloom: the bits per key up to which each number of probes is the
+// smallest whose FPR is within 1 % of the best.
 //
 //	go run ./filter/internal/bloom/simulate -keys 4000000
 //
-// With -legacy it prints the FPR of RocksDB's legacy filter instead, for few
-// keys: what the table says at a large number of keys n is n/2^32 more.
+// With -legacy it prints the FPR of RocksDB's legacy filter instead, without collisions of its
+// 32-bit hash, which add n/2^32 for n keys.
 package main
 
 import (
@@ -20,8 +19,8 @@ import (
 
 func main() {
 	numKeys := flag.Int("keys", 4_000_000, "keys in each filter")
-	step := flag.Float64("step", 0.25, "step of bits per key")
-	within := flag.Float64("within", 0.01, "how much worse than the best FPR is taken for fewer probes")
+	step := flag.Float64("step", 0.25, "increment of bits per key")
+	within := flag.Float64("within", 0.01, "fraction by which the FPR may exceed the best for fewer probes")
 	seed := flag.Uint64("seed", 1, "seed of the hashes")
 	old := flag.Bool("legacy", false, "simulate the legacy filter")
 	flag.Parse()
@@ -63,8 +62,7 @@ func main() {
 	fmt.Println("}")
 }
 
-// simulate builds one filter and returns the chance that a random hash finds
-// all its bits set.
+// simulate builds one filter and returns its FPR.
 func simulate(hashes []uint64, bitsPerKey float64, probes int) float64 {
 	numLines := int(math.Ceil(float64(len(hashes)) * bitsPerKey / bloom.LineBits))
 	data := make([]byte, numLines*bloom.LineSize)
@@ -73,8 +71,8 @@ func simulate(hashes []uint64, bitsPerKey float64, probes int) float64 {
 	return f.FPR()
 }
 
-// legacy prints the FPR in percent for bits per key up to 100, less the share
-// of keys with equal hashes.
+// legacy prints the FPR in percent of legacy filters with up to 100 bits per key, minus the
+// probability that an absent key has the 32-bit hash of a key in the filter.
 func legacy(seed uint64) {
 	const (
 		numKeys = 100_000
