@@ -129,8 +129,11 @@ func (tr *Transaction) Delete(key []byte, wo *opt.WriteOptions) error {
 
 // Write applies the operations of a batch.
 func (tr *Transaction) Write(b *Batch, wo *opt.WriteOptions) error {
-	if b == nil || b.Len() == 0 {
+	if b == nil {
 		return nil
+	}
+	if err := b.err(); err != nil || b.Len() == 0 {
+		return err
 	}
 	return tr.write(func() error {
 		for op := range b.b.Ops() {
