@@ -115,6 +115,36 @@ func TestStorage(t *testing.T) {
 	}
 }
 
+// TestReadOnlyStorage checks that a storage that was opened read-only, whose directory other
+// processes may open as well, is not written to.
+func TestReadOnlyStorage(t *testing.T) {
+	dir := t.TempDir()
+	db, err := OpenFile(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	stor, err := storage.OpenFile(dir, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stor.Close()
+	for name, open := range map[string]func(storage.Storage, *opt.Options) (*DB, error){"Open": Open, "Recover": Recover} {
+		if db, err := open(stor, nil); err == nil {
+			t.Errorf("%s for writing accepts it", name)
+			db.Close()
+		}
+	}
+	if db, err = Open(stor, &opt.Options{ReadOnly: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestDamage checks that damage is an errors.ErrCorrupted with the file, whatever
 // Strict is, and that RecoverFile recovers the rest.
 func TestDamage(t *testing.T) {
