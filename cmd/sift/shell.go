@@ -199,28 +199,27 @@ func (exitError) Error() string { return errReported.Error() }
 func (exitError) Unwrap() error { return errReported }
 
 // splitWords splits a line at blanks that are not in quotes. It keeps backslashes: they begin
-// the escapes in keys and values.
+// the escapes in keys and values. Bytes that are not UTF-8 stand for themselves there.
 func splitWords(line string) ([]string, error) {
 	var words []string
-	var word strings.Builder
-	var quote rune
+	var word []byte
+	var quote byte
 	inWord := false
-	for _, r := range line {
+	for _, c := range []byte(line) {
 		switch {
-		case quote != 0 && r == quote:
+		case quote != 0 && c == quote:
 			quote = 0
 		case quote != 0:
-			word.WriteRune(r)
-		case r == '\'' || r == '"':
-			quote, inWord = r, true
-		case r == ' ' || r == '\t':
+			word = append(word, c)
+		case c == '\'' || c == '"':
+			quote, inWord = c, true
+		case c == ' ' || c == '\t':
 			if inWord {
-				words = append(words, word.String())
-				word.Reset()
-				inWord = false
+				words = append(words, string(word))
+				word, inWord = word[:0], false
 			}
 		default:
-			word.WriteRune(r)
+			word = append(word, c)
 			inWord = true
 		}
 	}
@@ -228,7 +227,7 @@ func splitWords(line string) ([]string, error) {
 		return nil, fmt.Errorf("unterminated quote %c", quote)
 	}
 	if inWord {
-		words = append(words, word.String())
+		words = append(words, string(word))
 	}
 	return words, nil
 }

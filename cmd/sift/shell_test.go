@@ -23,6 +23,7 @@ func TestSplitWords(t *testing.T) {
 		`put '' ""`:              {"put", "", ""},
 		`get \x00\\ é`:           {"get", `\x00\\`, "é"},
 		`scan --prefix="a b" -x`: {"scan", "--prefix=a b", "-x"},
+		"get \xff '\xc3 \xa9'":   {"get", "\xff", "\xc3 \xa9"},
 	} {
 		if got, err := splitWords(line); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %q, %v; want %q", line, got, err, want)
@@ -56,6 +57,7 @@ func TestShellScript(t *testing.T) {
 		{script: "dump no-such-file\nput never 1\n", err: "no-such-file", status: statusFailed},
 		{script: "get never\n", err: "there is no such key", status: statusNotFound},
 		{script: "delete -- user:17 -k\nscan\nquit\n"},
+		{script: "put \xff 1\nget \\xff\n", out: "1\n"},
 		{script: "help get\n", out: "Usage: sift get <dir> <key>"},
 	} {
 		r := runSift(t, c.script, "shell", db)
