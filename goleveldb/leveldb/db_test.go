@@ -193,6 +193,32 @@ func TestDamage(t *testing.T) {
 	}
 }
 
+// TestDamageOfStorage checks that damage that a program's own Storage reports is damage, too.
+func TestDamageOfStorage(t *testing.T) {
+	dir := t.TempDir()
+	db, err := OpenFile(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "CURRENT"), []byte("nothing\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	files, err := storage.OpenFile(dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer files.Close()
+	if db, err := Open(&counted{Storage: files}, nil); err == nil {
+		t.Error("the damage was not found")
+		db.Close()
+	} else if !errors.IsCorrupted(err) {
+		t.Errorf("Open: %v", err)
+	}
+}
+
 // TestTransactionWriters checks that writes wait until a transaction ends, and that
 // Close ends both.
 func TestTransactionWriters(t *testing.T) {
