@@ -68,6 +68,7 @@ var notInShell = []string{"load", "batch", "shell", "browse", "serve", "demo", "
 func (s *shell) script() error {
 	lines := newLineReader(s.input())
 	worst := statusOK
+	var gone error // why the output was not written, if its reader has gone
 	for worst <= statusNotFound {
 		line, err := lines.next()
 		if err == io.EOF {
@@ -76,8 +77,13 @@ func (s *shell) script() error {
 		if err != nil {
 			return fmt.Errorf("%w after line %d", err, lines.line)
 		}
+		if words, err := splitWords(string(line)); gone != nil && (err != nil || len(words) > 0 && !ends(words)) {
+			return fmt.Errorf("line %d was not executed: %v", lines.line, gone) // not %w: this is a failure
+		}
 		status, exit := s.line(s.ctx, string(line))
-		if err := s.out.Flush(); err != nil {
+		if err := s.out.Flush(); isBrokenPipe(err) {
+			gone = err
+		} else if err != nil {
 			return err
 		}
 		worst = max(worst, status)
@@ -88,7 +94,7 @@ func (s *shell) script() error {
 	if worst != statusOK {
 		return exitError(worst)
 	}
-	return nil
+	return gone
 }
 
 // interact executes lines from a terminal.
@@ -151,7 +157,7 @@ func (s *shell) line(ctx context.Context, line string) (status int, exit bool) {
 	switch {
 	case len(words) == 0:
 		return statusOK, false
-	case words[0] == "exit" || words[0] == "quit":
+	case ends(words):
 		return statusOK, true
 	case words[0] == "help":
 		words = append(words[1:], "--help")
@@ -160,6 +166,9 @@ func (s *shell) line(ctx context.Context, line string) (status int, exit bool) {
 	}
 	return run(ctx, s.withDir(words), noInput{}, s.out, s.err), false
 }
+
+// ends reports whether a line, which is not empty, ends the shell.
+func ends(words []string) bool { return words[0] == "exit" || words[0] == "quit" }
 
 // withDir adds the database to a command line, after the verb.
 func (s *shell) withDir(words []string) []string {

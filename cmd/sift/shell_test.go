@@ -75,6 +75,28 @@ func TestShellScript(t *testing.T) {
 	}
 }
 
+// TestShellReaderLeaves: a script fails if lines are left when the reader of its output has gone.
+func TestShellReaderLeaves(t *testing.T) {
+	db := filepath.Join(t.TempDir(), "db")
+	mustSift(t, "a\t1\n", "load", db)
+	for _, c := range []struct {
+		script, err string
+		status      int
+	}{
+		{script: "scan\n\nexit\nput b 2\n"},
+		{"scan\nput b 2\n", "sift: line 2 was not executed: " + io.ErrClosedPipe.Error() + "\n", statusFailed},
+	} {
+		var stderr bytes.Buffer
+		status := run(context.Background(), []string{"shell", db}, strings.NewReader(c.script), &failingWriter{err: io.ErrClosedPipe}, &stderr)
+		if status != c.status || stderr.String() != c.err {
+			t.Errorf("%q: status %d, stderr %q; want %d, %q", c.script, status, &stderr, c.status, c.err)
+		}
+	}
+	if out := mustSift(t, "", "scan", "--keys", db); out != "a\n" {
+		t.Errorf("scan prints %q", out)
+	}
+}
+
 // typeInto returns the last line that the terminal reads when keys are typed, and what it
 // displays.
 func typeInto(t *testing.T, s *shell, keys string) (line, screen string) {
