@@ -60,8 +60,9 @@ func OpenMemory(o *Options) (*DB, error) {
 // DirLock is the lock on a database directory. It excludes all other users of the
 // directory, in this process or another, including LevelDB and goleveldb.
 type DirLock struct {
-	dir    string
-	closer io.Closer
+	dir       string
+	exclusive bool
+	closer    io.Closer
 }
 
 // LockDirectory locks a directory of the host's file system, before it is opened or after
@@ -79,7 +80,7 @@ func LockDirectory(dir string, exclusive bool) (*DirLock, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &DirLock{dir: dir, closer: closer}, nil
+	return &DirLock{dir: dir, exclusive: exclusive, closer: closer}, nil
 }
 
 // Close releases the lock. Close the databases that use it first. Closing again does nothing.
@@ -100,6 +101,9 @@ func (o *Options) lockDir(dir string, exclusive bool) (io.Closer, error) {
 	}
 	if filepath.Clean(o.Lock.dir) != filepath.Clean(dir) {
 		return nil, fmt.Errorf("sift: Options.Lock is for %s, and the database is %s", o.Lock.dir, dir)
+	}
+	if exclusive && !o.Lock.exclusive {
+		return nil, fmt.Errorf("sift: Options.Lock on %s is not exclusive, so the database can only be opened with ReadOnly", dir)
 	}
 	return callersLock{}, nil
 }

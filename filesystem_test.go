@@ -99,3 +99,33 @@ func TestDirLock(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestSharedDirLock checks that a database is not written to under a lock that others may share.
+func TestSharedDirLock(t *testing.T) {
+	dir := t.TempDir()
+	db, err := Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := LockDirectory(dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if db, err := Open(dir, &Options{Lock: lock}); err == nil {
+		t.Error("Open for writing accepts it")
+		db.Close()
+	}
+	if _, err := Repair(dir, &Options{Lock: lock}); err == nil {
+		t.Error("Repair accepts it")
+	}
+	if db, err = Open(dir, &Options{Lock: lock, ReadOnly: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

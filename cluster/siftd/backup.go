@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -93,7 +94,16 @@ type BackupSource struct {
 	Password string
 	// Client sends the requests. Default: http.DefaultClient.
 	Client *http.Client
+
+	silence time.Duration // for tests: silentTime
 }
+
+// silentTime is how long a node may send nothing, as when it is paused, before Backup asks another
+// one. A node takes a snapshot before it begins to send.
+const silentTime = 2 * time.Minute
+
+// errSilent: a node has sent nothing for a while.
+var errSilent = errors.New("the node does not answer")
 
 // leaderTime is how long Backup waits for a group to have a leader.
 const leaderTime = 30 * time.Second
@@ -104,6 +114,10 @@ func Backup(ctx context.Context, from BackupSource, dir string) error {
 	if from.Client == nil {
 		from.Client = http.DefaultClient
 	}
+	if from.silence == 0 {
+		from.silence = silentTime
+	}
+	from.Pages = slices.Clone(from.Pages)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
@@ -129,8 +143,11 @@ func Backup(ctx context.Context, from BackupSource, dir string) error {
 // groups returns the number of groups.
 func (s BackupSource) groups(ctx context.Context) (int, error) {
 	var errs []error
-	for _, page := range s.Pages {
+	for _, page := range slices.Clone(s.Pages) {
 		body, err := s.get(ctx, page+"/backup")
+		if errors.Is(err, errSilent) {
+			s.askLast(page)
+		}
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -150,7 +167,7 @@ func (s BackupSource) groups(ctx context.Context) (int, error) {
 func (s BackupSource) group(ctx context.Context, group int, path string) (size int64, err error) {
 	for end := time.Now().Add(leaderTime); ; {
 		var errs []error
-		for _, page := range s.Pages {
+		for _, page := range slices.Clone(s.Pages) {
 			body, err := s.get(ctx, page+"/backup/"+strconv.Itoa(group))
 			if err == nil {
 				size, err = save(body, path)
@@ -158,6 +175,9 @@ func (s BackupSource) group(ctx context.Context, group int, path string) (size i
 			}
 			if err == nil {
 				return size, nil
+			}
+			if errors.Is(err, errSilent) {
+				s.askLast(page)
 			}
 			errs = append(errs, err)
 		}
@@ -167,8 +187,25 @@ func (s BackupSource) group(ctx context.Context, group int, path string) (size i
 	}
 }
 
-func (s BackupSource) get(ctx context.Context, url string) (io.ReadCloser, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+// askLast makes a node the last that is asked.
+func (s BackupSource) askLast(page string) {
+	if i := slices.Index(s.Pages, page); i >= 0 {
+		copy(s.Pages[i:], s.Pages[i+1:])
+		s.Pages[len(s.Pages)-1] = page
+	}
+}
+
+func (s BackupSource) get(ctx context.Context, url string) (_ io.ReadCloser, err error) {
+	a := &answer{url: url, most: s.silence}
+	a.ctx, a.cancel = context.WithCancelCause(ctx)
+	a.late = time.AfterFunc(a.most, func() { a.cancel(errSilent) })
+	defer func() {
+		if err != nil {
+			err = a.explain(err)
+			a.Close()
+		}
+	}()
+	req, err := http.NewRequestWithContext(a.ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -179,12 +216,51 @@ func (s BackupSource) get(ctx context.Context, url string) (io.ReadCloser, error
 	if err != nil {
 		return nil, err
 	}
+	a.body = resp.Body
+	a.late.Stop()
 	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 200)) // the reason, if there is one
-		resp.Body.Close()
+		text, _ := io.ReadAll(io.LimitReader(a, 200)) // the reason, if there is one
 		return nil, fmt.Errorf("%s: %s: %s", url, resp.Status, text)
 	}
-	return resp.Body, nil
+	return a, nil
+}
+
+// answer is the body of a response. The request ends once the node has sent nothing for a while.
+type answer struct {
+	url    string
+	body   io.ReadCloser // nil before there is a response
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	late   *time.Timer
+	most   time.Duration
+}
+
+func (a *answer) Read(p []byte) (int, error) {
+	a.late.Reset(a.most)
+	n, err := a.body.Read(p)
+	a.late.Stop()
+	if err != nil && err != io.EOF {
+		err = a.explain(err)
+	}
+	return n, err
+}
+
+// explain returns errSilent instead of an error if that is its cause.
+func (a *answer) explain(err error) error {
+	if errors.Is(context.Cause(a.ctx), errSilent) {
+		return fmt.Errorf("%s: %w", a.url, errSilent)
+	}
+	return err
+}
+
+// Close ends the request.
+func (a *answer) Close() error {
+	a.late.Stop()
+	a.cancel(nil)
+	if a.body == nil {
+		return nil
+	}
+	return a.body.Close()
 }
 
 func save(r io.Reader, path string) (size int64, err error) {

@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -185,5 +189,56 @@ func TestDamagedBackup(t *testing.T) {
 	}
 	if err := restore(); err == nil {
 		t.Error("a backup without a manifest is restored")
+	}
+}
+
+// TestBackupSilentNode: a node that accepts connections but does not answer, or stops while it
+// answers, does not keep the others from being asked.
+func TestBackupSilentNode(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		stops bool
+		asked int64 // how often the silent node is asked
+	}{{"never answers", false, 1}, {"stops", true, 2}} {
+		t.Run(c.name, func(t *testing.T) {
+			var asked atomic.Int64
+			done := make(chan struct{})
+			mute := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				asked.Add(1)
+				if c.stops && r.URL.Path == "/backup" {
+					io.WriteString(w, "2\n")
+					return
+				}
+				if c.stops {
+					io.WriteString(w, "half of a gr")
+					w.(http.Flusher).Flush()
+				}
+				<-done
+			}))
+			defer mute.Close()
+			defer close(done) // before Close, which waits for the handlers
+			answers := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/backup" {
+					io.WriteString(w, "2\n")
+					return
+				}
+				io.WriteString(w, "a whole group")
+			}))
+			defer answers.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			dir := filepath.Join(t.TempDir(), "backup")
+			if err := Backup(ctx, BackupSource{Pages: []string{mute.URL, answers.URL}, silence: 500 * time.Millisecond}, dir); err != nil {
+				t.Fatal(err)
+			}
+			for _, group := range []string{"group-0", "group-1"} {
+				if text, err := os.ReadFile(filepath.Join(dir, group)); string(text) != "a whole group" || err != nil {
+					t.Errorf("%s holds %q, %v", group, text, err)
+				}
+			}
+			if n := asked.Load(); n != c.asked {
+				t.Errorf("the silent node was asked %d times", n)
+			}
+		})
 	}
 }

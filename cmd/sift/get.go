@@ -41,7 +41,7 @@ func (c *getCmd) Run(e *env) error {
 		}
 		if c.JSON {
 			text := string(c.append(nil, value))
-			return e.writeJSON(entryJSON{c.Key, &text})
+			return e.writeJSON(entryJSON{string(c.append(nil, key)), &text})
 		}
 		if !c.Raw {
 			value = append(c.append(nil, value), '\n')

@@ -26,6 +26,10 @@ func TestJSON(t *testing.T) {
 	if out := mustSift(t, "", "get", "--json", db, `b<&>\xff`); out != `{"key":"b<&>\\xff","value":"\\x00"}`+"\n" {
 		t.Errorf("get prints %s", out)
 	}
+	// The key is printed as scan prints it, however it was given: JSON has no other bytes than UTF-8.
+	if out := mustSift(t, "", "get", "--json", db, "\\x62<&>\xff"); out != `{"key":"b<&>\\xff","value":"\\x00"}`+"\n" {
+		t.Errorf("get of a key in another form prints %s", out)
+	}
 	if r := runSift(t, "", "get", "--json", db, "none"); r.status != statusNotFound || r.out != "" {
 		t.Errorf("get of an absent key: %+v", r)
 	}

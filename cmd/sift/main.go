@@ -202,8 +202,12 @@ func (e *env) withDB(dir string, o sift.Options, fn func(db *sift.DB) error) (er
 		return hint(err, dir)
 	}
 	defer func() {
-		if cerr := db.Close(); err == nil {
+		switch cerr := db.Close(); {
+		case cerr == nil:
+		case err == nil || isBrokenPipe(err): // a reader that has gone is not a failure
 			err = cerr
+		default:
+			err = errors.Join(err, cerr)
 		}
 	}()
 	return hint(fn(db), dir)

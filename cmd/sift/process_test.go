@@ -202,3 +202,18 @@ func TestCanceledBatch(t *testing.T) {
 		t.Errorf("%s keys are left", got)
 	}
 }
+
+// TestPutTooLarge: put does not read input of any length into memory.
+func TestPutTooLarge(t *testing.T) {
+	defer func(most int64) { maxValueBytes = most }(maxValueBytes)
+	maxValueBytes = 1000
+	db := filepath.Join(t.TempDir(), "db")
+	mustSift(t, strings.Repeat("v", 1000), "put", db, "largest")
+	r := runSift(t, strings.Repeat("v", 1001), "put", db, "larger")
+	if want := "sift: the value has more than 1000 B\n"; r.status != statusFailed || r.err != want {
+		t.Errorf("%+v, want %q", r, want)
+	}
+	if out := mustSift(t, "", "scan", "--keys", db); out != "largest\n" {
+		t.Errorf("scan prints %q", out)
+	}
+}

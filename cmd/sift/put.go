@@ -26,6 +26,9 @@ Examples:
     sift put db photo.png < photo.png`
 }
 
+// maxValueBytes bounds the memory for a value from standard input. A batch holds no larger one.
+var maxValueBytes int64 = 1 << 30
+
 func (c *putCmd) Run(e *env) error {
 	key, err := c.arg("key", c.Key)
 	if err != nil {
@@ -34,8 +37,10 @@ func (c *putCmd) Run(e *env) error {
 	var value []byte
 	if c.Value != nil {
 		value, err = c.arg("value", *c.Value)
-	} else if value, err = io.ReadAll(e.input()); err != nil {
+	} else if value, err = io.ReadAll(io.LimitReader(e.input(), maxValueBytes+1)); err != nil {
 		err = fmt.Errorf("reading the value: %w", err)
+	} else if int64(len(value)) > maxValueBytes {
+		err = fmt.Errorf("the value has more than %s", size(maxValueBytes))
 	}
 	if err != nil {
 		return err

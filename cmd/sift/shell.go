@@ -68,6 +68,7 @@ var notInShell = []string{"load", "batch", "shell", "browse", "serve", "demo", "
 func (s *shell) script() error {
 	lines := newLineReader(s.input())
 	worst := statusOK
+	var gone error // why the output was not written, if its reader has gone
 	for worst <= statusNotFound {
 		line, err := lines.next()
 		if err == io.EOF {
@@ -76,8 +77,13 @@ func (s *shell) script() error {
 		if err != nil {
 			return fmt.Errorf("%w after line %d", err, lines.line)
 		}
+		if words, err := splitWords(string(line)); gone != nil && (err != nil || len(words) > 0 && !ends(words)) {
+			return fmt.Errorf("line %d was not executed: %v", lines.line, gone) // not %w: this is a failure
+		}
 		status, exit := s.line(s.ctx, string(line))
-		if err := s.out.Flush(); err != nil {
+		if err := s.out.Flush(); isBrokenPipe(err) {
+			gone = err
+		} else if err != nil {
 			return err
 		}
 		worst = max(worst, status)
@@ -88,7 +94,7 @@ func (s *shell) script() error {
 	if worst != statusOK {
 		return exitError(worst)
 	}
-	return nil
+	return gone
 }
 
 // interact executes lines from a terminal.
@@ -151,7 +157,7 @@ func (s *shell) line(ctx context.Context, line string) (status int, exit bool) {
 	switch {
 	case len(words) == 0:
 		return statusOK, false
-	case words[0] == "exit" || words[0] == "quit":
+	case ends(words):
 		return statusOK, true
 	case words[0] == "help":
 		words = append(words[1:], "--help")
@@ -160,6 +166,9 @@ func (s *shell) line(ctx context.Context, line string) (status int, exit bool) {
 	}
 	return run(ctx, s.withDir(words), noInput{}, s.out, s.err), false
 }
+
+// ends reports whether a line, which is not empty, ends the shell.
+func ends(words []string) bool { return words[0] == "exit" || words[0] == "quit" }
 
 // withDir adds the database to a command line, after the verb.
 func (s *shell) withDir(words []string) []string {
@@ -199,28 +208,27 @@ func (exitError) Error() string { return errReported.Error() }
 func (exitError) Unwrap() error { return errReported }
 
 // splitWords splits a line at blanks that are not in quotes. It keeps backslashes: they begin
-// the escapes in keys and values.
+// the escapes in keys and values. Bytes that are not UTF-8 stand for themselves there.
 func splitWords(line string) ([]string, error) {
 	var words []string
-	var word strings.Builder
-	var quote rune
+	var word []byte
+	var quote byte
 	inWord := false
-	for _, r := range line {
+	for _, c := range []byte(line) {
 		switch {
-		case quote != 0 && r == quote:
+		case quote != 0 && c == quote:
 			quote = 0
 		case quote != 0:
-			word.WriteRune(r)
-		case r == '\'' || r == '"':
-			quote, inWord = r, true
-		case r == ' ' || r == '\t':
+			word = append(word, c)
+		case c == '\'' || c == '"':
+			quote, inWord = c, true
+		case c == ' ' || c == '\t':
 			if inWord {
-				words = append(words, word.String())
-				word.Reset()
-				inWord = false
+				words = append(words, string(word))
+				word, inWord = word[:0], false
 			}
 		default:
-			word.WriteRune(r)
+			word = append(word, c)
 			inWord = true
 		}
 	}
@@ -228,7 +236,7 @@ func splitWords(line string) ([]string, error) {
 		return nil, fmt.Errorf("unterminated quote %c", quote)
 	}
 	if inWord {
-		words = append(words, word.String())
+		words = append(words, string(word))
 	}
 	return words, nil
 }

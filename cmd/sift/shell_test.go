@@ -23,6 +23,7 @@ func TestSplitWords(t *testing.T) {
 		`put '' ""`:              {"put", "", ""},
 		`get \x00\\ é`:           {"get", `\x00\\`, "é"},
 		`scan --prefix="a b" -x`: {"scan", "--prefix=a b", "-x"},
+		"get \xff '\xc3 \xa9'":   {"get", "\xff", "\xc3 \xa9"},
 	} {
 		if got, err := splitWords(line); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %q, %v; want %q", line, got, err, want)
@@ -56,6 +57,7 @@ func TestShellScript(t *testing.T) {
 		{script: "dump no-such-file\nput never 1\n", err: "no-such-file", status: statusFailed},
 		{script: "get never\n", err: "there is no such key", status: statusNotFound},
 		{script: "delete -- user:17 -k\nscan\nquit\n"},
+		{script: "put \xff 1\nget \\xff\n", out: "1\n"},
 		{script: "help get\n", out: "Usage: sift get <dir> <key>"},
 	} {
 		r := runSift(t, c.script, "shell", db)
@@ -70,6 +72,28 @@ func TestShellScript(t *testing.T) {
 	cancel()
 	if status := run(ctx, []string{"shell", db}, strings.NewReader("scan\n"), io.Discard, io.Discard); status != statusFailed {
 		t.Errorf("interrupted: status %d", status)
+	}
+}
+
+// TestShellReaderLeaves: a script fails if lines are left when the reader of its output has gone.
+func TestShellReaderLeaves(t *testing.T) {
+	db := filepath.Join(t.TempDir(), "db")
+	mustSift(t, "a\t1\n", "load", db)
+	for _, c := range []struct {
+		script, err string
+		status      int
+	}{
+		{script: "scan\n\nexit\nput b 2\n"},
+		{"scan\nput b 2\n", "sift: line 2 was not executed: " + io.ErrClosedPipe.Error() + "\n", statusFailed},
+	} {
+		var stderr bytes.Buffer
+		status := run(context.Background(), []string{"shell", db}, strings.NewReader(c.script), &failingWriter{err: io.ErrClosedPipe}, &stderr)
+		if status != c.status || stderr.String() != c.err {
+			t.Errorf("%q: status %d, stderr %q; want %d, %q", c.script, status, &stderr, c.status, c.err)
+		}
+	}
+	if out := mustSift(t, "", "scan", "--keys", db); out != "a\n" {
+		t.Errorf("scan prints %q", out)
 	}
 }
 

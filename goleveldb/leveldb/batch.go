@@ -17,8 +17,12 @@ type BatchReplay interface {
 
 // Batch is a list of writes that are applied atomically. Its zero value is an empty
 // batch. It must not be used concurrently.
+//
+// A batch holds up to 1 GiB. An operation that exceeds that is not added, nor are later ones, and
+// the batch can no longer be written or replayed: the error is then a sift.ErrBatchTooLarge.
 type Batch struct {
-	b sift.Batch
+	b    sift.Batch
+	full bool // an operation was not added
 }
 
 // BatchConfig is for MakeBatchWithConfig.
@@ -37,16 +41,35 @@ func MakeBatch(n int) *Batch { return new(Batch) }
 func MakeBatchWithConfig(config *BatchConfig) *Batch { return new(Batch) }
 
 // Put sets key to value. Both are copied.
-func (b *Batch) Put(key, value []byte) { b.b.Put(key, value) }
+func (b *Batch) Put(key, value []byte) {
+	n := b.b.Len()
+	b.b.Put(key, value)
+	b.full = b.full || b.b.Len() == n
+}
 
 // Delete removes key, which is copied.
-func (b *Batch) Delete(key []byte) { b.b.Delete(key) }
+func (b *Batch) Delete(key []byte) {
+	n := b.b.Len()
+	b.b.Delete(key)
+	b.full = b.full || b.b.Len() == n
+}
+
+// err returns the error of a batch to which an operation could not be added.
+func (b *Batch) err() error {
+	if b.full {
+		return sift.ErrBatchTooLarge
+	}
+	return nil
+}
 
 // Len returns the number of operations.
 func (b *Batch) Len() int { return b.b.Len() }
 
 // Reset empties the batch and keeps its memory.
-func (b *Batch) Reset() { b.b.Reset() }
+func (b *Batch) Reset() {
+	b.b.Reset()
+	b.full = false
+}
 
 // headerLen is the length of the header of LevelDB's write batch.
 const headerLen = 12
@@ -59,7 +82,7 @@ func (b *Batch) Dump() []byte { return b.b.Dump()[headerLen:] }
 // is damaged, the error is an ErrBatchCorrupted in an errors.ErrCorrupted, and the
 // batch is empty.
 func (b *Batch) Load(data []byte) error {
-	b.b.Reset()
+	b.Reset()
 	for len(data) > 0 {
 		kind := data[0]
 		if kind > 1 {
@@ -72,7 +95,7 @@ func (b *Batch) Load(data []byte) error {
 		}
 		data = rest
 		if kind == 0 {
-			b.b.Delete(key)
+			b.Delete(key)
 			continue
 		}
 		value, rest, ok := cutPrefixed(data)
@@ -80,13 +103,13 @@ func (b *Batch) Load(data []byte) error {
 			return b.damaged("bad record: invalid value length")
 		}
 		data = rest
-		b.b.Put(key, value)
+		b.Put(key, value)
 	}
-	return nil
+	return b.err()
 }
 
 func (b *Batch) damaged(reason string) error {
-	b.b.Reset()
+	b.Reset()
 	return errors.NewErrCorrupted(fdNone, &ErrBatchCorrupted{reason})
 }
 
@@ -103,6 +126,9 @@ func cutPrefixed(data []byte) (field, rest []byte, ok bool) {
 // Replay calls r for each operation, in order. Their slices are valid until the
 // batch changes and must not be changed.
 func (b *Batch) Replay(r BatchReplay) error {
+	if err := b.err(); err != nil {
+		return err
+	}
 	for op := range b.b.Ops() {
 		switch {
 		case op.Delete:

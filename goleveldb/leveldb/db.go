@@ -268,7 +268,10 @@ func (db *DB) Delete(key []byte, wo *opt.WriteOptions) error {
 
 // Write applies a batch atomically. The batch is not changed.
 func (db *DB) Write(batch *Batch, wo *opt.WriteOptions) error {
-	if err := db.ok(); err != nil || batch == nil || batch.Len() == 0 {
+	if err := db.ok(); err != nil || batch == nil {
+		return err
+	}
+	if err := batch.err(); err != nil || batch.Len() == 0 {
 		return err
 	}
 	if err := db.beginWrite(); err != nil {

@@ -115,6 +115,36 @@ func TestStorage(t *testing.T) {
 	}
 }
 
+// TestReadOnlyStorage checks that a storage that was opened read-only, whose directory other
+// processes may open as well, is not written to.
+func TestReadOnlyStorage(t *testing.T) {
+	dir := t.TempDir()
+	db, err := OpenFile(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	stor, err := storage.OpenFile(dir, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stor.Close()
+	for name, open := range map[string]func(storage.Storage, *opt.Options) (*DB, error){"Open": Open, "Recover": Recover} {
+		if db, err := open(stor, nil); err == nil {
+			t.Errorf("%s for writing accepts it", name)
+			db.Close()
+		}
+	}
+	if db, err = Open(stor, &opt.Options{ReadOnly: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestDamage checks that damage is an errors.ErrCorrupted with the file, whatever
 // Strict is, and that RecoverFile recovers the rest.
 func TestDamage(t *testing.T) {
@@ -160,6 +190,32 @@ func TestDamage(t *testing.T) {
 	}
 	if n != 5000 || it.Error() != nil {
 		t.Errorf("%d keys, %v", n, it.Error())
+	}
+}
+
+// TestDamageOfStorage checks that damage that a program's own Storage reports is damage, too.
+func TestDamageOfStorage(t *testing.T) {
+	dir := t.TempDir()
+	db, err := OpenFile(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "CURRENT"), []byte("nothing\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	files, err := storage.OpenFile(dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer files.Close()
+	if db, err := Open(&counted{Storage: files}, nil); err == nil {
+		t.Error("the damage was not found")
+		db.Close()
+	} else if !errors.IsCorrupted(err) {
+		t.Errorf("Open: %v", err)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/siftdb/sift"
 
 	"github.com/syndtr/goleveldb/leveldb/errors"
+	"github.com/syndtr/goleveldb/leveldb/storage"
 )
 
 // Errors that reads and writes return.
@@ -70,12 +71,15 @@ func convert(err error) error {
 		return ErrClosed
 	}
 	var damage *sift.CorruptionError
+	var stored *storage.ErrCorrupted
 	switch {
 	case stderrors.As(err, &damage):
 		fd, _ := parseName(damage.Path)
 		return errors.NewErrCorrupted(fd, err)
 	case stderrors.Is(err, sift.ErrCorruption):
 		return errors.NewErrCorrupted(fdNone, err)
+	case stderrors.As(err, &stored): // of a Storage
+		return errors.NewErrCorrupted(stored.Fd, err)
 	}
 	return err
 }

@@ -22,11 +22,12 @@ type cursor interface {
 	Close() error
 }
 
-// dbIter is an iterator over a database or a snapshot. It embeds the sift.Iter, whose Valid, Key
-// and Value are promoted.
+// dbIter is an iterator over a database or a snapshot. It embeds the sift.Iter, whose Valid is
+// promoted.
 type dbIter struct {
 	dbCursor
 	iterBase
+	key, value []byte // what Key and Value have returned
 }
 
 // txIter is an iterator that sees a transaction's own writes.
@@ -91,7 +92,7 @@ func newDBIter(in *sift.Iter, err error, alive *atomic.Int32) iterator.Iterator 
 	if err != nil {
 		return iterator.NewEmptyIterator(convert(err))
 	}
-	return &dbIter{dbCursor{in}, newIter(in, alive)}
+	return &dbIter{dbCursor: dbCursor{in}, iterBase: newIter(in, alive)}
 }
 
 // iterBase is common to all iterators.
@@ -99,6 +100,28 @@ type iterBase struct {
 	in   cursor // closed after Release
 	held *held  // nil after Release
 	err  error  // set by Release
+}
+
+// In goleveldb, only a move may change what Key and Value have returned, and programs use it after
+// Release. The memory of a sift.Iter goes to other iterators then, so they return copies. Those of
+// an overlay are copies already.
+
+// Key implements iterator.Iterator.
+func (it *dbIter) Key() []byte { return copyTo(&it.key, it.Iter.Key()) }
+
+// Value implements iterator.Iterator.
+func (it *dbIter) Value() []byte { return copyTo(&it.value, it.Iter.Value()) }
+
+// copyTo copies b to buf and returns the copy, nil if b is nil.
+func copyTo(buf *[]byte, b []byte) []byte {
+	if b == nil {
+		return nil
+	}
+	if *buf == nil {
+		*buf = make([]byte, 0, len(b))
+	}
+	*buf = append((*buf)[:0], b...)
+	return *buf
 }
 
 // A program's last reference to an iterator may be a move. KeepAlive keeps the garbage collector

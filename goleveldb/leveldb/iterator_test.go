@@ -1,6 +1,7 @@
 package leveldb
 
 import (
+	"bytes"
 	"fmt"
 	"runtime"
 	"sync/atomic"
@@ -8,7 +9,9 @@ import (
 	"time"
 
 	"github.com/syndtr/goleveldb/leveldb/iterator"
+	"github.com/syndtr/goleveldb/leveldb/opt"
 	"github.com/syndtr/goleveldb/leveldb/storage"
+	"github.com/syndtr/goleveldb/leveldb/util"
 )
 
 type closes chan struct{}
@@ -123,5 +126,42 @@ func TestDroppedIterators(t *testing.T) {
 	}
 	if got, err := db.GetProperty("leveldb.aliveiters"); got != "2" && got != "3" || err != nil {
 		t.Errorf("%s iterators, %v", got, err) // the releaser is called before the count
+	}
+}
+
+// TestSlicesAfterRelease checks that other iterators do not change what Key and Value have
+// returned.
+func TestSlicesAfterRelease(t *testing.T) {
+	db, err := Open(storage.NewMemStorage(), &opt.Options{WriteBuffer: 64 << 10, DisableBlockCache: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	const keys = 5000
+	fill(t, db, keys)
+	if err := db.CompactRange(util.Range{}); err != nil {
+		t.Fatal(err)
+	}
+	key := func(i int) []byte { return fmt.Appendf(nil, "key%05d", i) }
+	moves := map[string]func(it iterator.Iterator, i int) bool{
+		"Seek": func(it iterator.Iterator, i int) bool { return it.Seek(key(i)) },
+		"Next": func(it iterator.Iterator, i int) bool { return it.Seek(key(i-1)) && it.Next() },
+		"Prev": func(it iterator.Iterator, i int) bool { return it.Seek(key(i+1)) && it.Prev() },
+	}
+	for name, move := range moves {
+		for i := 10; i < 110; i++ {
+			it := db.NewIterator(nil, nil)
+			if !move(it, i) {
+				t.Fatalf("%s to key %d: %v", name, i, it.Error())
+			}
+			gotKey, gotValue := it.Key(), it.Value()
+			it.Release()
+			other := db.NewIterator(nil, nil)
+			other.Seek(key(keys - i))
+			other.Release()
+			if value := bytes.Repeat([]byte{byte(i)}, 100); !bytes.Equal(gotKey, key(i)) || !bytes.Equal(gotValue, value) {
+				t.Fatalf("%s to key %d: after Release the key is %q, the value %x", name, i, gotKey, gotValue)
+			}
+		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 //
 // Writes are held in memory up to the size of the write buffer, and beyond that in temporary
 // files of the storage, which Commit merges into tables. They are durable when Commit returns,
-// unless Options.NoSync is set and they fitted in memory.
+// unless Options.NoSync is set and they fitted in memory and in maxCommitBatch.
 type Transaction struct {
 	db   *DB
 	base *sift.Snapshot
@@ -129,8 +129,11 @@ func (tr *Transaction) Delete(key []byte, wo *opt.WriteOptions) error {
 
 // Write applies the operations of a batch.
 func (tr *Transaction) Write(b *Batch, wo *opt.WriteOptions) error {
-	if b == nil || b.Len() == 0 {
+	if b == nil {
 		return nil
+	}
+	if err := b.err(); err != nil || b.Len() == 0 {
+		return err
 	}
 	return tr.write(func() error {
 		for op := range b.b.Ops() {
@@ -182,9 +185,13 @@ func (tr *Transaction) Discard() {
 	}
 }
 
+// maxCommitBatch is the size in bytes above which writes in memory are not committed as a batch: the
+// write buffer may be larger than the 1 GiB that a batch holds.
+var maxCommitBatch = 256 << 20
+
 // apply applies the writes.
 func (tr *Transaction) apply() error {
-	if len(tr.own.runs) > 0 {
+	if len(tr.own.runs) > 0 || tr.own.mem.Size() > maxCommitBatch {
 		return tr.db.s.Ingest(context.Background(), tr.own.ops())
 	}
 	b := new(sift.Batch)

@@ -203,3 +203,35 @@ func TestTransactionWithoutRoom(t *testing.T) {
 	}
 	sameAs(t, "the database", db.NewIterator(nil, nil), want)
 }
+
+// TestTransactionAboveBatch checks that writes that fit in the write buffer, but not in a batch,
+// are committed.
+func TestTransactionAboveBatch(t *testing.T) {
+	defer func(most int) { maxCommitBatch = most }(maxCommitBatch)
+	maxCommitBatch = 1000
+	db, err := Open(storage.NewMemStorage(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	want := map[string]string{}
+	for _, n := range []int{100, 2000} {
+		tr, err := db.OpenTransaction()
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, v := fmt.Sprint("key", n), string(make([]byte, n))
+		if err := tr.Put([]byte(k), []byte(v), nil); err != nil {
+			t.Fatal(err)
+		}
+		want[k] = v
+		if err := tr.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		tables, err := db.GetProperty("leveldb.openedtables")
+		if above := n > maxCommitBatch; above != (tables != "0") || err != nil {
+			t.Errorf("%s tables after a transaction of %d bytes: %v", tables, n, err)
+		}
+	}
+	sameAs(t, "the database", db.NewIterator(nil, nil), want)
+}
