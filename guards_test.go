@@ -783,3 +783,37 @@ func TestLastSequences(t *testing.T) {
 		mustClose(t, d)
 	}
 }
+
+// TestCheckpointDuringIngest: the tables of an Ingest are in the version before their sequence
+// number is visible. A checkpoint taken in between has them, and so its MANIFEST has the number.
+func TestCheckpointDuringIngest(t *testing.T) {
+	mem := vfstest.NewMem()
+	db := mustOpen(t, "db", uncached(mem))
+	if err := db.Put([]byte("a"), []byte("old"), nil); err != nil {
+		t.Fatal(err)
+	}
+	ops := func(yield func(Op, error) bool) { yield(Op{Key: []byte("a"), Value: []byte("new")}, nil) }
+	if err := db.Ingest(context.Background(), ops); err != nil {
+		t.Fatal(err)
+	}
+	seq := db.visible.Load()
+	db.visible.Store(seq - 1)
+	err := db.Checkpoint("copy")
+	db.visible.Store(seq)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, db)
+	state, err := manifest.Load(mem, "copy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if state.LastSeq != seq {
+		t.Errorf("the last sequence number is %d, and a table holds %d", state.LastSeq, seq)
+	}
+	db = mustOpen(t, "copy", uncached(mem))
+	if v, err := db.Get([]byte("a")); err != nil || string(v) != "new" {
+		t.Errorf("the checkpoint has %q, %v", v, err)
+	}
+	mustClose(t, db)
+}
