@@ -817,3 +817,48 @@ func TestCheckpointDuringIngest(t *testing.T) {
 	}
 	mustClose(t, db)
 }
+
+// TestFailedOpenLeavesNoTables: an Open that has written tables from a log and then fails removes
+// them.
+func TestFailedOpenLeavesNoTables(t *testing.T) {
+	mem := vfstest.NewMem()
+	db := mustOpen(t, "db", uncached(mem))
+	const n = 300
+	for i := range n {
+		if err := db.Put(fmt.Appendf(nil, "key%06d", i), make([]byte, 100), NoSync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	faulty := vfstest.Inject(mem.CrashImage(mem.NumOps(), vfstest.KeepUnsynced))
+	mustClose(t, db)
+
+	o := uncached(faulty)
+	o.MemtableBytes = 4 << 10
+	tables := 0
+	faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool {
+		if op.Kind == vfstest.OpCreate && onTable(op) {
+			tables++
+		}
+		return op.Kind == vfstest.OpCreate && filepath.Ext(op.Name) == ".log"
+	}})
+	if _, err := Open("db", o); !errors.Is(err, syscall.EIO) {
+		t.Fatalf("Open, and no log can be created: %v", err)
+	}
+	faulty.SetFaults()
+	names, err := faulty.List("db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return filepath.Ext(name) != ".ldb" })
+	if tables < 2 || len(names) > 0 {
+		t.Errorf("of %d tables Open has left %q", tables, names)
+	}
+	if open := faulty.OpenFiles(); len(open) > 0 {
+		t.Errorf("left open: %v", open)
+	}
+	db = mustOpen(t, "db", o)
+	if got := countKeys(t, db); got != n {
+		t.Errorf("%d keys, want %d", got, n)
+	}
+	mustClose(t, db)
+}

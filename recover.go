@@ -23,6 +23,7 @@ type recovery struct {
 	deep    []manifest.DeepLevel  // the levels, if there are too many
 	merged  []*manifest.TableMeta // tables written to reduce them
 	log     *wal.Log
+	named   bool // a MANIFEST may name what was written
 }
 
 // recover restores the database from the MANIFEST and the logs.
@@ -146,6 +147,7 @@ func (r *recovery) publish() (err error) {
 		return err
 	}
 	d.flushedSeq, d.logNumber = r.lastSeq, r.log.Num()
+	r.named = true
 	if err := d.newManifest(next); err != nil {
 		return err
 	}
@@ -161,11 +163,15 @@ func (r *recovery) publish() (err error) {
 	return nil
 }
 
-// abandon closes what a failed recovery has opened.
+// abandon closes what a failed recovery has opened, and removes the tables that it has written:
+// each further attempt would write them again.
 func (r *recovery) abandon() {
 	closeTables(r.version)
-	for _, meta := range append(r.flushed, r.merged...) {
-		meta.Handle.(*table).close()
+	written := append(r.flushed, r.merged...)
+	if r.named {
+		r.db.discard(written, nil)
+	} else {
+		r.db.discardTables(written)
 	}
 	if r.log != nil {
 		r.log.Close()
