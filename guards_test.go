@@ -862,3 +862,38 @@ func TestFailedOpenLeavesNoTables(t *testing.T) {
 	}
 	mustClose(t, db)
 }
+
+// TestManifestOfManyTables: where the snapshot of the version exceeds the size at which a new
+// MANIFEST is started, that does not happen with each edit.
+func TestManifestOfManyTables(t *testing.T) {
+	o := uncached(vfstest.NewMem())
+	o.manifestBytes = 1
+	db := mustOpen(t, "db", o)
+	number := func() uint64 {
+		db.manifestMu.Lock()
+		defer db.manifestMu.Unlock()
+		return db.manifest.Num()
+	}
+	const tables = 40
+	last, started := number(), 0
+	for i := range tables {
+		if err := db.Put(fmt.Appendf(nil, "key%06d", i), nil, NoSync); err != nil {
+			t.Fatal(err)
+		}
+		if err := db.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if num := number(); num != last {
+			last, started = num, started+1
+		}
+	}
+	if n := db.state.Load().version.NumTables(); n != tables || started == 0 || started > 10 {
+		t.Errorf("%d MANIFESTs for %d tables", started, n)
+	}
+	mustClose(t, db)
+	db = mustOpen(t, "db", o)
+	if n := countKeys(t, db); n != tables {
+		t.Errorf("%d keys, want %d", n, tables)
+	}
+	mustClose(t, db)
+}
