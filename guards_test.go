@@ -897,3 +897,32 @@ func TestManifestOfManyTables(t *testing.T) {
 	}
 	mustClose(t, db)
 }
+
+// TestFileNumbersRunOut: next to a file with the last number that a name may hold nothing is
+// written, since files with higher numbers would not be found again.
+func TestFileNumbersRunOut(t *testing.T) {
+	mem := vfstest.NewMem()
+	mustClose(t, mustOpen(t, "db", uncached(mem)))
+	last := manifest.MakeName(manifest.KindTemp, 1<<62-1)
+	for _, dir := range []string{"db", "new"} {
+		if err := mem.MkdirAll(dir); err != nil {
+			t.Fatal(err)
+		}
+		writeFile(t, mem, filepath.Join(dir, last), nil)
+		if _, err := Open(dir, uncached(mem)); !errors.Is(err, ErrCorruption) {
+			t.Errorf("Open of %s: %v", dir, err)
+		}
+		if _, err := Repair(dir, uncached(mem)); !errors.Is(err, ErrCorruption) {
+			t.Errorf("Repair of %s: %v", dir, err)
+		}
+	}
+	o := uncached(mem)
+	o.ReadOnly = true
+	mustClose(t, mustOpen(t, "db", o))
+	for _, dir := range []string{"db", "new"} {
+		if err := mem.Remove(filepath.Join(dir, last)); err != nil {
+			t.Fatal(err)
+		}
+		mustClose(t, mustOpen(t, dir, uncached(mem)))
+	}
+}

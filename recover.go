@@ -3,6 +3,7 @@ package sift
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/siftdb/sift/internal/base"
@@ -56,6 +57,11 @@ func (d *DB) recover(state *manifest.State) (err error) {
 	}
 	d.nextFile.Store(state.NextFile)
 	d.reserveFileNumbers(names)
+	if !d.opts.ReadOnly {
+		if err := d.checkNextFile(); err != nil {
+			return err
+		}
+	}
 	d.pointers, d.manifestPointers = state.Pointers, state.Pointers
 	for _, num := range logs {
 		if err := in.Replay(num); err != nil {
@@ -222,6 +228,14 @@ func (d *DB) reserveFileNumbers(names []string) {
 			d.nextFile.Store(num + 1)
 		}
 	}
+}
+
+// checkNextFile returns an error if file numbers would run out.
+func (d *DB) checkNextFile() error {
+	if next := d.nextFile.Load(); next > manifest.MaxNextFile {
+		return &CorruptionError{Path: d.dir, Offset: -1, What: "file number", Err: fmt.Errorf("the MANIFEST or the name of a file leads to %d", next)}
+	}
+	return nil
 }
 
 // maxSequence returns the largest of the MANIFEST's sequence number and those of the tables'

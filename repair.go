@@ -124,6 +124,9 @@ func (r *repairer) find() error {
 	if len(r.old) == 0 {
 		return fmt.Errorf("%w: %s", ErrNotExist, r.db.dir)
 	}
+	if err := r.db.checkNextFile(); err != nil {
+		return err
+	}
 	r.trustManifest(names)
 	return nil
 }
