@@ -783,3 +783,146 @@ func TestLastSequences(t *testing.T) {
 		mustClose(t, d)
 	}
 }
+
+// TestCheckpointDuringIngest: the tables of an Ingest are in the version before their sequence
+// number is visible. A checkpoint taken in between has them, and so its MANIFEST has the number.
+func TestCheckpointDuringIngest(t *testing.T) {
+	mem := vfstest.NewMem()
+	db := mustOpen(t, "db", uncached(mem))
+	if err := db.Put([]byte("a"), []byte("old"), nil); err != nil {
+		t.Fatal(err)
+	}
+	ops := func(yield func(Op, error) bool) { yield(Op{Key: []byte("a"), Value: []byte("new")}, nil) }
+	if err := db.Ingest(context.Background(), ops); err != nil {
+		t.Fatal(err)
+	}
+	seq := db.visible.Load()
+	db.visible.Store(seq - 1)
+	err := db.Checkpoint("copy")
+	db.visible.Store(seq)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, db)
+	state, err := manifest.Load(mem, "copy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if state.LastSeq != seq {
+		t.Errorf("the last sequence number is %d, and a table holds %d", state.LastSeq, seq)
+	}
+	db = mustOpen(t, "copy", uncached(mem))
+	if v, err := db.Get([]byte("a")); err != nil || string(v) != "new" {
+		t.Errorf("the checkpoint has %q, %v", v, err)
+	}
+	mustClose(t, db)
+}
+
+// TestFailedOpenLeavesNoTables: an Open that has written tables from a log and then fails removes
+// them.
+func TestFailedOpenLeavesNoTables(t *testing.T) {
+	mem := vfstest.NewMem()
+	db := mustOpen(t, "db", uncached(mem))
+	const n = 300
+	for i := range n {
+		if err := db.Put(fmt.Appendf(nil, "key%06d", i), make([]byte, 100), NoSync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	faulty := vfstest.Inject(mem.CrashImage(mem.NumOps(), vfstest.KeepUnsynced))
+	mustClose(t, db)
+
+	o := uncached(faulty)
+	o.MemtableBytes = 4 << 10
+	tables := 0
+	faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool {
+		if op.Kind == vfstest.OpCreate && onTable(op) {
+			tables++
+		}
+		return op.Kind == vfstest.OpCreate && filepath.Ext(op.Name) == ".log"
+	}})
+	if _, err := Open("db", o); !errors.Is(err, syscall.EIO) {
+		t.Fatalf("Open, and no log can be created: %v", err)
+	}
+	faulty.SetFaults()
+	names, err := faulty.List("db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return filepath.Ext(name) != ".ldb" })
+	if tables < 2 || len(names) > 0 {
+		t.Errorf("of %d tables Open has left %q", tables, names)
+	}
+	if open := faulty.OpenFiles(); len(open) > 0 {
+		t.Errorf("left open: %v", open)
+	}
+	db = mustOpen(t, "db", o)
+	if got := countKeys(t, db); got != n {
+		t.Errorf("%d keys, want %d", got, n)
+	}
+	mustClose(t, db)
+}
+
+// TestManifestOfManyTables: where the snapshot of the version exceeds the size at which a new
+// MANIFEST is started, that does not happen with each edit.
+func TestManifestOfManyTables(t *testing.T) {
+	o := uncached(vfstest.NewMem())
+	o.manifestBytes = 1
+	db := mustOpen(t, "db", o)
+	number := func() uint64 {
+		db.manifestMu.Lock()
+		defer db.manifestMu.Unlock()
+		return db.manifest.Num()
+	}
+	const tables = 40
+	last, started := number(), 0
+	for i := range tables {
+		if err := db.Put(fmt.Appendf(nil, "key%06d", i), nil, NoSync); err != nil {
+			t.Fatal(err)
+		}
+		if err := db.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if num := number(); num != last {
+			last, started = num, started+1
+		}
+	}
+	if n := db.state.Load().version.NumTables(); n != tables || started == 0 || started > 10 {
+		t.Errorf("%d MANIFESTs for %d tables", started, n)
+	}
+	mustClose(t, db)
+	db = mustOpen(t, "db", o)
+	if n := countKeys(t, db); n != tables {
+		t.Errorf("%d keys, want %d", n, tables)
+	}
+	mustClose(t, db)
+}
+
+// TestFileNumbersRunOut: next to a file with the last number that a name may hold nothing is
+// written, since files with higher numbers would not be found again.
+func TestFileNumbersRunOut(t *testing.T) {
+	mem := vfstest.NewMem()
+	mustClose(t, mustOpen(t, "db", uncached(mem)))
+	last := manifest.MakeName(manifest.KindTemp, 1<<62-1)
+	for _, dir := range []string{"db", "new"} {
+		if err := mem.MkdirAll(dir); err != nil {
+			t.Fatal(err)
+		}
+		writeFile(t, mem, filepath.Join(dir, last), nil)
+		if _, err := Open(dir, uncached(mem)); !errors.Is(err, ErrCorruption) {
+			t.Errorf("Open of %s: %v", dir, err)
+		}
+		if _, err := Repair(dir, uncached(mem)); !errors.Is(err, ErrCorruption) {
+			t.Errorf("Repair of %s: %v", dir, err)
+		}
+	}
+	o := uncached(mem)
+	o.ReadOnly = true
+	mustClose(t, mustOpen(t, "db", o))
+	for _, dir := range []string{"db", "new"} {
+		if err := mem.Remove(filepath.Join(dir, last)); err != nil {
+			t.Fatal(err)
+		}
+		mustClose(t, mustOpen(t, dir, uncached(mem)))
+	}
+}

@@ -126,6 +126,9 @@ func (d *DB) create() (*manifest.State, error) {
 	}
 	d.nextFile.Store(manifest.NewState().NextFile)
 	d.reserveFileNumbers(names)
+	if err := d.checkNextFile(); err != nil {
+		return nil, err
+	}
 	version, err := (*manifest.Version)(nil).Apply()
 	if err != nil {
 		return nil, err

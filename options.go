@@ -149,8 +149,9 @@ type Options struct {
 	LevelMultiplier int
 	// L0Tables is the number of tables in level 0 at which a compaction begins; while nothing is
 	// written, fewer suffice. At twice that number of overlapping tables, each write is delayed,
-	// by at most a tenth of a second. At three times that number, writes wait for compactions;
-	// only large batches, memtables of a few KiB and frequent calls of Flush lead to that.
+	// by at most a tenth of a second. At three times that number, writes wait for compactions; only
+	// large batches, memtables of a few KiB, frequent calls of Flush, and an Ingest of many tables
+	// among existing keys lead to that.
 	// Independently, a write may wait for a memtable that is being flushed: up to 3 ×
 	// MemtableBytes / Y seconds on a disk that writes Y bytes per second. L0Tables is from 1 to
 	// 1,000. Default: 8.

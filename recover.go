@@ -3,6 +3,7 @@ package sift
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/siftdb/sift/internal/base"
@@ -23,6 +24,7 @@ type recovery struct {
 	deep    []manifest.DeepLevel  // the levels, if there are too many
 	merged  []*manifest.TableMeta // tables written to reduce them
 	log     *wal.Log
+	named   bool // a MANIFEST may name what was written
 }
 
 // recover restores the database from the MANIFEST and the logs.
@@ -55,6 +57,11 @@ func (d *DB) recover(state *manifest.State) (err error) {
 	}
 	d.nextFile.Store(state.NextFile)
 	d.reserveFileNumbers(names)
+	if !d.opts.ReadOnly {
+		if err := d.checkNextFile(); err != nil {
+			return err
+		}
+	}
 	d.pointers, d.manifestPointers = state.Pointers, state.Pointers
 	for _, num := range logs {
 		if err := in.Replay(num); err != nil {
@@ -146,6 +153,7 @@ func (r *recovery) publish() (err error) {
 		return err
 	}
 	d.flushedSeq, d.logNumber = r.lastSeq, r.log.Num()
+	r.named = true
 	if err := d.newManifest(next); err != nil {
 		return err
 	}
@@ -161,11 +169,15 @@ func (r *recovery) publish() (err error) {
 	return nil
 }
 
-// abandon closes what a failed recovery has opened.
+// abandon closes what a failed recovery has opened, and removes the tables that it has written:
+// each further attempt would write them again.
 func (r *recovery) abandon() {
 	closeTables(r.version)
-	for _, meta := range append(r.flushed, r.merged...) {
-		meta.Handle.(*table).close()
+	written := append(r.flushed, r.merged...)
+	if r.named {
+		r.db.discard(written, nil)
+	} else {
+		r.db.discardTables(written)
 	}
 	if r.log != nil {
 		r.log.Close()
@@ -216,6 +228,14 @@ func (d *DB) reserveFileNumbers(names []string) {
 			d.nextFile.Store(num + 1)
 		}
 	}
+}
+
+// checkNextFile returns an error if file numbers would run out.
+func (d *DB) checkNextFile() error {
+	if next := d.nextFile.Load(); next > manifest.MaxNextFile {
+		return &CorruptionError{Path: d.dir, Offset: -1, What: "file number", Err: fmt.Errorf("the MANIFEST or the name of a file leads to %d", next)}
+	}
+	return nil
 }
 
 // maxSequence returns the largest of the MANIFEST's sequence number and those of the tables'

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/siftdb/sift/internal/base"
 	"github.com/siftdb/sift/internal/compact"
@@ -43,6 +44,7 @@ func (r *recovery) fitLevels(deep []manifest.DeepLevel) (*manifest.Version, erro
 		if err != nil {
 			return nil, err
 		}
+		r.discardMerged(slices.Concat(deep[i].Tables, deep[i+1].Tables))
 		merged := append([]manifest.DeepLevel{}, deep[:i]...)
 		merged = append(merged, manifest.DeepLevel{Level: deep[i+1].Level, Tables: tables})
 		deep = append(merged, deep[i+2:]...)
@@ -95,4 +97,16 @@ func (r *recovery) mergeLevels(upper, lower manifest.DeepLevel) ([]*manifest.Tab
 		d.opts.Logger.Info("merged two levels, as there are too many", "level", upper.Level, "and", lower.Level, "written", stats.BytesOut)
 	}
 	return metas, err
+}
+
+// discardMerged removes those of the tables that an earlier merge has written: no version will have
+// them.
+func (r *recovery) discardMerged(tables []*manifest.TableMeta) {
+	r.merged = slices.DeleteFunc(r.merged, func(meta *manifest.TableMeta) bool {
+		if !slices.Contains(tables, meta) {
+			return false
+		}
+		r.db.discardTables([]*manifest.TableMeta{meta})
+		return true
+	})
 }

@@ -218,3 +218,25 @@ func TestDeepDamaged(t *testing.T) {
 		}
 	}
 }
+
+// TestDeepLevelsLeaveNothingOpen: what was merged is closed, also where it was merged again, which
+// happens if thirteen levels become six.
+func TestDeepLevelsLeaveNothingOpen(t *testing.T) {
+	mem := vfstest.NewMem()
+	want := deepDatabase(t, mem, []int{13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1})
+	faulty := vfstest.Inject(mem)
+	db := mustOpen(t, "db", uncached(faulty))
+	wantContents(t, "opened", db, want)
+	names, err := faulty.List("db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return filepath.Ext(name) != ".ldb" })
+	if n := db.state.Load().version.NumTables(); len(names) != n {
+		t.Errorf("%d tables, and files %q", n, names)
+	}
+	mustClose(t, db)
+	if open := faulty.OpenFiles(); len(open) > 0 {
+		t.Errorf("left open: %v", open)
+	}
+}

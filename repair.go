@@ -64,7 +64,10 @@ func Repair(dir string, o *Options) (report RepairReport, err error) {
 	if err := r.find(); err != nil {
 		return report, err
 	}
-	err = r.run()
+	if err = r.run(); err != nil {
+		r.close()
+		r.removeNew()
+	}
 	return report, err
 }
 
@@ -78,6 +81,7 @@ type repairer struct {
 	inputs  []base.Iterator
 	growing *memtable.Memtable // the last memtable among inputs
 	open    []io.Closer
+	created []string // paths of new files that no MANIFEST names yet
 	lastSeq uint64
 	bytes   int64
 }
@@ -119,6 +123,9 @@ func (r *repairer) find() error {
 	}
 	if len(r.old) == 0 {
 		return fmt.Errorf("%w: %s", ErrNotExist, r.db.dir)
+	}
+	if err := r.db.checkNextFile(); err != nil {
+		return err
 	}
 	r.trustManifest(names)
 	return nil
@@ -182,7 +189,8 @@ func (r *repairer) run() error {
 	edit := &manifest.Edit{}
 	for _, meta := range outputs {
 		edit.Added = append(edit.Added, manifest.AddedTable{Level: level, Table: meta})
-		r.open = append(r.open, closerFunc(meta.Handle.(*table).close))
+		t := meta.Handle.(*table)
+		r.open, r.created = append(r.open, closerFunc(t.close)), append(r.created, t.path)
 	}
 	version, err := (*manifest.Version)(nil).Apply(edit)
 	if err != nil {
@@ -195,9 +203,11 @@ func (r *repairer) run() error {
 	}
 	r.open = append(r.open, log)
 	d.logNumber = log.Num()
+	r.created = append(r.created, filepath.Join(d.dir, manifest.MakeName(manifest.KindLog, d.logNumber)))
 	if err := r.keepOld(); err != nil {
 		return err
 	}
+	r.created = nil
 	if err := d.newManifest(version); err != nil {
 		return err
 	}

@@ -154,3 +154,38 @@ func TestRepairClosesFirst(t *testing.T) {
 		t.Errorf("old files stay: %v", names)
 	}
 }
+
+// TestRepairRemovesWhatItWrote: a Repair that fails leaves no new tables and logs, which the next
+// one would read, and keep in lost.
+func TestRepairRemovesWhatItWrote(t *testing.T) {
+	mem := vfstest.NewMem()
+	db := mustOpen(t, "db", uncached(mem))
+	loadKeys(t, db, 150)
+	mustClose(t, db)
+	old, err := mem.List("db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	faulty := vfstest.Inject(mem)
+	faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool {
+		inLost := filepath.Base(filepath.Dir(op.Name)) == lostDir
+		return op.Kind == vfstest.OpLink || op.Kind == vfstest.OpCreate && inLost
+	}})
+	if _, err := Repair("db", uncached(faulty)); !errors.Is(err, syscall.EIO) {
+		t.Errorf("Repair, and old files cannot be kept: %v", err)
+	}
+	names, err := mem.List("db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return name == lostDir })
+	if !slices.Equal(names, old) {
+		t.Errorf("files %q, and before Repair %q", names, old)
+	}
+	if open := faulty.OpenFiles(); len(open) > 0 {
+		t.Errorf("left open: %v", open)
+	}
+	db = mustOpen(t, "db", uncached(mem))
+	wantKeys(t, db, 150)
+	mustClose(t, db)
+}

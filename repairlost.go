@@ -49,6 +49,14 @@ func (r *repairer) removeOld() {
 	}
 }
 
+// removeNew removes what a failed repair has written: another one would read it, and keep it in
+// lost.
+func (r *repairer) removeNew() {
+	for _, path := range r.created {
+		r.db.removeObsolete(path)
+	}
+}
+
 // copyFile copies a file durably, except for its directory entry. The name to appears only
 // when the copy is complete.
 func copyFile(fsys vfs.FS, from, to string) (err error) {

@@ -127,7 +127,7 @@ func (d *DB) recordEdit(edit *manifest.Edit, next *manifest.Version) error {
 	for _, p := range edit.Pointers {
 		d.manifestPointers[p.Level] = slices.Clone(p.Key)
 	}
-	if d.manifest.Size() < d.opts.manifestBytes {
+	if d.manifest.Size() < max(d.opts.manifestBytes, 2*d.manifest.Base()) {
 		return d.manifest.Append(edit)
 	}
 	old := d.manifest
@@ -144,7 +144,8 @@ func (d *DB) recordEdit(edit *manifest.Edit, next *manifest.Version) error {
 }
 
 // maxManifestBytes is the size at which a new MANIFEST is started, with a snapshot of the
-// version.
+// version, unless more than half of the old one is such a snapshot: with many tables, or long keys,
+// each edit would write another.
 const maxManifestBytes = 4 << 20
 
 // newManifest creates a MANIFEST with a snapshot of the version, and makes CURRENT name it.

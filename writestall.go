@@ -12,9 +12,10 @@ import (
 //
 // The delay is spread over all writes, so that none waits long: writes are admitted at a rate that
 // falls to nearly zero before the stop. At that rate it takes minutes to fill a memtable of the
-// default size, and a compaction finishes sooner. Three things can still lead to the stop: batches
-// that would each have to wait longer than maxSleep, memtables of a few KiB, and Flush, which adds
-// tables however small.
+// default size, and a compaction finishes sooner. Four things can still lead to the stop: batches
+// that would each have to wait longer than maxSleep, memtables of a few KiB, Flush, which adds
+// tables however small, and an Ingest of many tables among the keys of levels 0 and 1, which adds
+// them all to level 0 at once.
 //
 // A single write waits
 //   - here, at most maxSleep. At the stop it waits until level 0 has been compacted: for the

@@ -68,6 +68,10 @@ func (t *TableMeta) same(u *TableMeta) bool {
 // overflow.
 const maxFileNum = 1<<62 - 1
 
+// MaxNextFile is the highest next file number with which a database can be written to: counting up
+// from it never exceeds what names may hold. Files with higher numbers would not be found again.
+const MaxNextFile = maxFileNum / 2
+
 var errFileNum = errors.New("file number out of range")
 
 func checkKey(ikey []byte) error {

@@ -14,6 +14,7 @@ type Writer struct {
 	path string
 	file vfs.File
 	log  *record.Writer
+	base int64 // the size of the state that it began with
 	buf  []byte
 	err  error
 }
@@ -34,6 +35,7 @@ func Create(fsys vfs.FS, dir string, num uint64, s *State) (w *Writer, switched 
 	}
 	w = &Writer{num: num, path: path, file: file, log: record.NewWriter(file)}
 	err = w.Append(s.snapshot())
+	w.base = w.Size()
 	if err == nil {
 		// The name must be durable before CURRENT refers to it.
 		err = fsys.SyncDir(dir)
@@ -74,6 +76,9 @@ func (w *Writer) Num() uint64 { return w.num }
 
 // Size returns the MANIFEST's length in bytes.
 func (w *Writer) Size() int64 { return w.log.Offset() }
+
+// Base returns the part of Size that is the state that the MANIFEST began with.
+func (w *Writer) Base() int64 { return w.base }
 
 // Close closes the file. All edits are durable already.
 func (w *Writer) Close() error { return w.file.Close() }
