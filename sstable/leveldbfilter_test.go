@@ -149,6 +149,20 @@ func TestLevelDBFilterMalformed(t *testing.T) {
 	}
 }
 
+// TestLevelDBFilterTooLong: a filter whose number of bits does not fit in 32 bits is rejected. One of
+// 2^32 bits would have no bits to probe.
+func TestLevelDBFilterTooLong(t *testing.T) {
+	const length = 1<<29 + 1
+	block := make([]byte, length, length+9)
+	block[length-1] = 1
+	block = append(block, 0, 0, 0, 0)
+	block = append(binary.LittleEndian.AppendUint32(block, length), 31)
+	f, ok := newLevelDBFilter(testIndex(t, []string{"m"}, []uint64{0}), levelDBFamily2, block)
+	if ok {
+		t.Errorf("a filter of %d bytes is accepted; MayContain is %t", length, f.MayContain(filter.NewKey([]byte("a"))))
+	}
+}
+
 // TestLevelDBFilterNotChecked: a malformed data block does not count as a check of the filter.
 func TestLevelDBFilterNotChecked(t *testing.T) {
 	ikey := base.AppendInternalKey(nil, []byte("m"), 1, base.KindSet)
