@@ -223,7 +223,6 @@ func (r *Reader) openLevelDBFilter(family string, h Handle, o *ReaderOptions) er
 	if err != nil {
 		return err
 	}
-	r.pinned = true // the filter needs it
 	f, ok := newLevelDBFilter(&x.packedIndex, family, block)
 	if !ok {
 		return r.corrupt(h, "filter block", errLevelDBFilter)
@@ -235,6 +234,7 @@ func (r *Reader) openLevelDBFilter(family string, h Handle, o *ReaderOptions) er
 		return r.corrupt(h, "filter block", err)
 	}
 	f.at = h
+	r.pinned = true // the filter needs the index
 	r.filterFamily, r.filterState, r.filterErr = family, FilterOK, nil
 	m := r.getMemory(len(block))
 	f.data = m.bytes[:copy(m.bytes, f.data)]

@@ -325,3 +325,37 @@ func TestLevelDBFilterFaults(t *testing.T) {
 	r.r = bytes.NewReader(changed)
 	check(r, errLevelDBFilter.Error())
 }
+
+// TestLevelDBFilterKeepsIndex: the index that LevelDB's filters need is never evicted, and counts in
+// the pool until the reader is released. With a malformed filter it is an index like any other.
+func TestLevelDBFilterKeepsIndex(t *testing.T) {
+	var keys []string
+	for i := range 200 {
+		keys = append(keys, fmt.Sprintf("%c-the-same-for-long-%08d", 'a'+i/100, i))
+	}
+	all := append(bytes.Repeat([]byte{0xff}, 8), 1, 0, 0, 0, 0, 9, 0, 0, 0, 31) // it excludes nothing
+	for _, c := range []struct {
+		block []byte
+		kept  bool
+	}{{all, true}, {all[:8], false}} {
+		data, _ := levelDBTable(keys, c.block)
+		pool := new(IndexPool)
+		r := openTable(t, data, &ReaderOptions{IndexPool: pool})
+		x := r.index.Load()
+		if x.small() {
+			t.Fatalf("an index of %d bytes for %d blocks is small", x.bytesHeld(), len(keys))
+		}
+		if (r.Filter() != nil) != c.kept || pool.HeldBytes() != x.bytesHeld() {
+			t.Errorf("filter %v: the pool holds %d bytes, the index has %d", r.Filter(), pool.HeldBytes(), x.bytesHeld())
+		}
+		pool.SetLimit(1)
+		x.used.Store(false)
+		pool.SetLimit(1)
+		if kept := r.index.Load() == x; kept != c.kept {
+			t.Errorf("filter %v: the index is kept: %t", r.Filter(), kept)
+		}
+		if r.Release(); pool.HeldBytes() != 0 {
+			t.Errorf("filter %v: %d bytes are held after Release", r.Filter(), pool.HeldBytes())
+		}
+	}
+}

@@ -138,7 +138,7 @@ func NewReader(r io.ReaderAt, size int64, o *ReaderOptions) (*Reader, error) {
 			return nil, err
 		}
 	}
-	if t.indexes != nil && !t.pinned && !t.indexes.offer(t, x) {
+	if t.indexes != nil && !t.indexes.offer(t, x) {
 		t.index.Store(nil)
 	}
 	return t, nil
