@@ -2,6 +2,8 @@ package live
 
 import (
 	"bytes"
+	"errors"
+	"math"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -109,6 +111,34 @@ func TestReadGenerations(t *testing.T) {
 	for i := range 160 {
 		if r.MayContain(member(i)) != (i < 80) {
 			t.Fatalf("element %d: MayContain is %t", i, i >= 80)
+		}
+	}
+}
+
+// TestGenerationsForever: with the longest span there is, nothing is forgotten by time, also when
+// the filter is read again.
+func TestGenerationsForever(t *testing.T) {
+	for _, generations := range []int{2, 4} {
+		g := must(NewGenerations(GenerationsOptions[string]{Items: 100, Span: math.MaxInt64, FPR: 1e-6, Generations: generations}))
+		done := make(chan error, 1)
+		go func() {
+			g.Add("a")
+			saved, err := g.MarshalBinary()
+			if err == nil {
+				err = g.UnmarshalBinary(saved)
+			}
+			if err == nil && !g.MayContain("a") {
+				err = errors.New("forgotten")
+			}
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("%d generations: %v", generations, err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%d generations: an operation does not end", generations)
 		}
 	}
 }
