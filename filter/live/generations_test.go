@@ -142,3 +142,22 @@ func TestGenerationsForever(t *testing.T) {
 		}
 	}
 }
+
+// TestCloneFullGenerations: a copy whose newest filter is full, because an Add has filled the
+// original and has yet to begin another one, does not add to that filter for good.
+func TestCloneFullGenerations(t *testing.T) {
+	const items, fpr = 300, 0.01
+	g := must(NewGenerations(GenerationsOptions[string]{Items: items, FPR: fpr}))
+	g.Add("first")
+	g.ring.Load().used.Store(g.o.Items)
+	c := g.Clone()
+	if !c.MayContain("first") {
+		t.Error("an element of the original is forgotten")
+	}
+	for i := range 100 * items {
+		c.Add(member(i))
+	}
+	if rate := c.FPR(); rate > 2*fpr {
+		t.Errorf("the copy has an FPR of %v", rate)
+	}
+}
