@@ -327,6 +327,37 @@ func TestOffHeap(t *testing.T) {
 	}
 }
 
+// TestGarbageLeftOver: what became garbage during the last collection, and what replaces garbage
+// that was freed later, is collected too.
+func TestGarbageLeftOver(t *testing.T) {
+	if !offheap.Available {
+		t.Skip("no memory outside the heap on this system")
+	}
+	const much = 2*smallSlab + 1
+	pool := &FilterPool{off: new(offSlabs), collecting: true}
+	pool.off.allocated(2 * much)
+	pool.retired = 2 * much
+	state := func() (more, collecting bool) {
+		pool.mu.Lock()
+		defer pool.mu.Unlock()
+		return pool.muchGarbage(), pool.collecting
+	}
+	pool.collected(2 * much)
+	if more, collecting := state(); more || collecting {
+		t.Errorf("garbage in use is collected again: %t, %t", more, collecting)
+	}
+	pool.off.freed(much)
+	pool.off.allocated(much)
+	if more, _ := state(); !more {
+		t.Error("garbage that came after other garbage was freed is not collected")
+	}
+	pool.collecting = true
+	pool.collected(much)
+	if more, collecting := state(); !more || !collecting {
+		t.Errorf("garbage that came during a collection is not collected: %t, %t", more, collecting)
+	}
+}
+
 // firstByte is a filter that excludes nothing if its first byte is 1. Its lookups take their time.
 type firstByte struct{ bytes []byte }
 
