@@ -3,6 +3,7 @@ package sstable
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -224,6 +225,46 @@ func TestFilterPoolLimit(t *testing.T) {
 	p.SetLimit(0)
 	if !p.claim(1 << 40) {
 		t.Error("claim fails without a limit")
+	}
+}
+
+// claimWatcher notes the most bytes that are held and claimed in a pool during reads.
+type claimWatcher struct {
+	io.ReaderAt
+	pool *FilterPool
+	most int64
+}
+
+func (w *claimWatcher) ReadAt(p []byte, off int64) (int, error) {
+	w.pool.mu.Lock()
+	w.most = max(w.most, w.pool.held+w.pool.claimed)
+	w.pool.mu.Unlock()
+	return w.ReaderAt.ReadAt(p, off)
+}
+
+// TestClaimsCountOnce: while a filter is loaded unit by unit, its memory counts once, so that other
+// filters are not refused although they fit.
+func TestClaimsCountOnce(t *testing.T) {
+	data, _ := buildTable(t, numbered(30_000), &WriterOptions{Filter: filter.Ribbon(16)})
+	var pool FilterPool
+	file := &claimWatcher{ReaderAt: bytes.NewReader(data), pool: &pool}
+	r, err := NewReader(file, int64(len(data)), &ReaderOptions{FilterPool: &pool, MaxFilterUnits: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := r.NumFilterUnits(); n < 3 {
+		t.Fatalf("a filter of %d units", n)
+	}
+	all := len(r.FilterSteps())
+	for _, n := range []int{all, 0, all - 1, all, 0, 1, 2, 0, all} {
+		want, empty := r.room(n, r.held()), r.HeldFilterSteps() == 0
+		file.most = 0
+		if err := r.LoadFilterSteps(n); err != nil {
+			t.Fatal(err)
+		}
+		if empty && file.most != want || pool.claimed != 0 || r.claimed != 0 {
+			t.Errorf("%d steps: up to %d bytes count, want %d; %d and %d are claimed in the end", n, file.most, want, pool.claimed, r.claimed)
+		}
 	}
 }
 

@@ -78,6 +78,7 @@ type Reader struct {
 	filterOpen   func([][]byte) (filter.Reader, error)
 	filterMu     sync.Mutex  // guards the fields below, and loading and dropping
 	pool         *FilterPool // nil: none, or the filter has been freed
+	claimed      int64       // bytes claimed from the pool and not allocated yet
 	filterUnits  []Handle
 	filterState  FilterState
 	filterErr    error
