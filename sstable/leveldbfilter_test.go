@@ -149,8 +149,8 @@ func TestLevelDBFilterMalformed(t *testing.T) {
 	}
 }
 
-// TestLevelDBFilterTooLong: a filter whose number of bits does not fit in 32 bits is rejected. One of
-// 2^32 bits would have no bits to probe.
+// TestLevelDBFilterTooLong: a filter whose number of bits does not fit in 32 bits is rejected. One
+// of 2^32 bits would have no bits to probe.
 func TestLevelDBFilterTooLong(t *testing.T) {
 	const length = 1<<29 + 1
 	block := make([]byte, length, length+9)
@@ -326,8 +326,8 @@ func TestLevelDBFilterFaults(t *testing.T) {
 	check(r, errLevelDBFilter.Error())
 }
 
-// TestLevelDBFilterKeepsIndex: the index that LevelDB's filters need is never evicted, and counts in
-// the pool until the reader is released. With a malformed filter it is an index like any other.
+// TestLevelDBFilterKeepsIndex: the index that LevelDB's filters need is never evicted, and counts
+// in the pool until the reader is released. With a malformed filter it is an index like any other.
 func TestLevelDBFilterKeepsIndex(t *testing.T) {
 	var keys []string
 	for i := range 200 {

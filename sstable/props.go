@@ -48,8 +48,8 @@ import (
 // the block. Unknown names are ignored. The block is invalid if the value of a known name is
 // malformed, if the comparator is another one, or if RocksDB's property for a global sequence
 // number is not 0. If RocksDB's property for the filtering of whole keys is 0, the filter holds
-// only prefixes of keys, and is not used. The checksums tie the filters to the table: an intact filter block of
-// another table would exclude keys.
+// only prefixes of keys, and is not used. The checksums tie the filters to the table: an intact
+// filter block of another table would exclude keys.
 //
 // The entry sift.seq.max = 300 is
 //

@@ -72,7 +72,7 @@ const (
 	FilterNone    FilterState = iota // the table has no filter
 	FilterOK                         // all its units can be loaded
 	FilterDamaged                    // the filter, or some of its units, are damaged
-	FilterUnknown                    // no policy knows its family or its secret, or it cannot be used
+	FilterUnknown                    // no policy knows its family or secret, or it cannot be used
 	FilterIgnored                    // ReaderOptions.IgnoreFilter is set
 )
 

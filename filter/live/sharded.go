@@ -88,8 +88,8 @@ func (s *Sharded[T, F]) share() {
 }
 
 // takesSum reports whether a filter's operations start from the hash that a Sharded
-// computes. Those of Guava's schemes do not, nor do those of another Sharded, which has a funnel and
-// shards of its own.
+// computes. Those of Guava's schemes do not, nor do those of another Sharded, which has a funnel
+// and shards of its own.
 func takesSum(f any) bool {
 	switch f := f.(type) {
 	case interface{ Scheme() Scheme }:

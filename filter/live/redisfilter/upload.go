@@ -53,9 +53,9 @@ func (f *Bloom[T]) fillLocal(ctx context.Context, c *config, progress func(uint6
 	return nil
 }
 
-// orScript merges the string KEYS[2], of length ARGV[1], into the shard KEYS[1]. It returns 0 if one
-// of them is missing, or was evicted and created again while it was uploaded. Run again, it finds
-// what it has left in place of the string, and changes nothing.
+// orScript merges the string KEYS[2], of length ARGV[1], into the shard KEYS[1]. It returns 0 if
+// one of them is missing, or was evicted and created again while it was uploaded. Run again, it
+// finds what it has left in place of the string, and changes nothing.
 const orScript = `
 if redis.call('GETRANGE', KEYS[1], 0, 0) ~= '\165' then return 0 end
 local first = redis.call('GETRANGE', KEYS[2], 0, 0)
