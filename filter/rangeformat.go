@@ -138,8 +138,8 @@ func openRange(b []byte, secret *Secret) (RangeReader, error) {
 		return nil, damaged("range filter with %d places in a universe of %d and %d low bits", n, r, l)
 	}
 	f := &rangeReader{rangeShape: newRangeShape(n, r, l), drop: uint(t[33]), bytes: b}
-	if len(b) != f.size() {
-		return nil, damaged("range filter of %d bytes, want %d", len(b), f.size())
+	if want := 8*(uint64(f.upper)+uint64(f.lower)) + rangeTrailer; uint64(len(b)) != want { // may exceed an int
+		return nil, damaged("range filter of %d bytes, want %d", len(b), want)
 	}
 	f.hash = rangeHash{universe: r, salt: binary.LittleEndian.Uint64(t[16:]), secret: secret}
 	switch check := binary.LittleEndian.Uint64(t[24:]); {

@@ -208,6 +208,16 @@ func TestRangeTrailer(t *testing.T) {
 			t.Errorf("%d bytes instead of %d: %v", len(b), len(good), err)
 		}
 	}
+	// 48 bytes for places that take 48 bytes more than 4 GiB, which is the same in 32 bits.
+	b := make([]byte, 48)
+	trailer := b[len(b)-rangeTrailer:]
+	le.PutUint64(trailer, maxRangeCodes)
+	le.PutUint64(trailer[8:], maxRangeCodes<<30+1)
+	trailer[32], trailer[34] = 30, rangeVersion
+	le.PutUint32(trailer[36:], crc32.Checksum(b[:len(b)-4], castagnoli))
+	if _, err := Range(10, 0).Open(b); !errors.Is(err, ErrDamaged) {
+		t.Errorf("48 bytes instead of 4 GiB and 48: %v", err)
+	}
 	for n := range rangeTrailer {
 		if _, err := Range(10, 0).Open(make([]byte, n)); !errors.Is(err, ErrDamaged) {
 			t.Errorf("%d bytes: %v", n, err)

@@ -3,7 +3,6 @@ package sstable
 import (
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/siftdb/sift/filter"
@@ -30,12 +29,46 @@ type FilterPool struct {
 	slab    int64 // bytes ever allocated from the slabs that are not garbage
 	live    int64 // of those, not freed
 
-	inUse      int64         // the size of the slabs outside the heap that are not garbage
-	offLive    int64         // of those, allocated and not freed
-	off        *atomic.Int64 // the size of all slabs outside the heap that are not freed; nil: none yet
-	collecting bool          // collectGarbage runs
-	survived   int64         // garbage slabs that the last collections did not free
-	denied     bool          // the system has refused memory outside the heap
+	inUse      int64     // the size of the slabs outside the heap that are not garbage
+	offLive    int64     // of those, allocated and not freed
+	retired    int64     // the size of those that have ever become garbage
+	off        *offSlabs // nil: there has been none yet
+	collecting bool      // collectGarbage runs
+	denied     bool      // the system has refused memory outside the heap
+}
+
+// offSlabs counts the slabs outside the heap. It is not part of the FilterPool, since the function
+// that frees a slab would keep that reachable, and with it the current slab.
+type offSlabs struct {
+	mu       sync.Mutex
+	bytes    int64 // the size of those that are not freed
+	survived int64 // of those, garbage that the last collections did not free, at most
+}
+
+func (o *offSlabs) allocated(n int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.bytes += n
+}
+
+func (o *offSlabs) freed(n int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.bytes -= n
+	o.survived = max(o.survived-n, 0)
+}
+
+// collected notes that the collections left all slabs but those of the given size.
+func (o *offSlabs) collected(others int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.survived = max(o.bytes-others, 0)
+}
+
+func (o *offSlabs) load() (bytes, survived int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.bytes, o.survived
 }
 
 // The pool's sizes in bytes.
@@ -155,14 +188,14 @@ func (p *FilterPool) newSlab(size int) *filterSlab {
 		return &filterSlab{rest: filter.AlignedBytes(size)}
 	}
 	if p.off == nil {
-		p.off = new(atomic.Int64)
+		p.off = new(offSlabs)
 	}
 	s := &filterSlab{rest: b, off: int64(size)}
 	p.inUse += s.off
-	p.off.Add(s.off)
-	off := p.off // the pool itself would keep its current slab reachable
+	p.off.allocated(s.off)
+	off := p.off
 	runtime.AddCleanup(s, func(b []byte) {
-		off.Add(-int64(len(b)))
+		off.freed(int64(len(b)))
 		offheap.Free(b)
 	}, b)
 	return s
@@ -199,10 +232,8 @@ func (p *FilterPool) retire(s *filterSlab) {
 	}
 	p.slab -= s.used
 	p.inUse -= s.off
-	if p.muchGarbage() && !p.collecting {
-		p.collecting = true
-		go p.collectGarbage()
-	}
+	p.retired += s.off
+	p.collectMuch()
 }
 
 // muchGarbage reports whether slabs outside the heap should be freed. Those that the last
@@ -215,9 +246,8 @@ func (p *FilterPool) muchGarbage() bool {
 	if limit <= 0 {
 		limit = p.inUse
 	}
-	garbage := p.off.Load() - p.inUse
-	p.survived = min(p.survived, garbage)
-	return garbage-p.survived > max(2*smallSlab, limit/deadShare)
+	bytes, survived := p.off.load()
+	return bytes-p.inUse-survived > max(2*smallSlab, limit/deadShare)
 }
 
 // collectGarbage calls the garbage collector, which does not count memory outside the heap, and
@@ -225,21 +255,38 @@ func (p *FilterPool) muchGarbage() bool {
 // those that have freed a slab's filters, or still probe them, may refer to the slab for a while.
 // What is left then is still in use, by an iterator for example; muchGarbage does not count it.
 func (p *FilterPool) collectGarbage() {
+	var retired int64 // when the last collection began
 	for wait := 10 * time.Millisecond; wait <= time.Second; wait *= 10 {
 		time.Sleep(wait)
 		p.mu.Lock()
 		p.collecting = p.muchGarbage()
 		on := p.collecting
+		retired = p.retired
 		p.mu.Unlock()
 		if !on {
 			return
 		}
 		runtime.GC()
 	}
+	p.collected(retired)
+}
+
+// collected notes the garbage that the collections did not free, the last of which began when that
+// much had ever become garbage. What became garbage later has not been collected.
+func (p *FilterPool) collected(retired int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.off.collected(p.inUse + p.retired - retired)
 	p.collecting = false
-	p.survived = p.off.Load() - p.inUse
+	p.collectMuch()
+}
+
+// collectMuch starts collectGarbage if it is needed and does not run. REQUIRES: mu.
+func (p *FilterPool) collectMuch() {
+	if p.muchGarbage() && !p.collecting {
+		p.collecting = true
+		go p.collectGarbage()
+	}
 }
 
 // OffHeap returns how many bytes the pool has outside Go's heap, not counting those from which it
@@ -255,7 +302,7 @@ func (p *FilterPool) offHeap() (bytes, unused int64) {
 	if p.off == nil {
 		return 0, 0
 	}
-	bytes = p.off.Load()
+	bytes, _ = p.off.load()
 	if p.cur != nil && p.cur.off != 0 {
 		bytes -= int64(len(p.cur.rest)) // the kernel gives no memory for it yet
 	}

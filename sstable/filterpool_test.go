@@ -3,6 +3,7 @@ package sstable
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -227,6 +228,46 @@ func TestFilterPoolLimit(t *testing.T) {
 	}
 }
 
+// claimWatcher notes the most bytes that are held and claimed in a pool during reads.
+type claimWatcher struct {
+	io.ReaderAt
+	pool *FilterPool
+	most int64
+}
+
+func (w *claimWatcher) ReadAt(p []byte, off int64) (int, error) {
+	w.pool.mu.Lock()
+	w.most = max(w.most, w.pool.held+w.pool.claimed)
+	w.pool.mu.Unlock()
+	return w.ReaderAt.ReadAt(p, off)
+}
+
+// TestClaimsCountOnce: while a filter is loaded unit by unit, its memory counts once, so that other
+// filters are not refused although they fit.
+func TestClaimsCountOnce(t *testing.T) {
+	data, _ := buildTable(t, numbered(30_000), &WriterOptions{Filter: filter.Ribbon(16)})
+	var pool FilterPool
+	file := &claimWatcher{ReaderAt: bytes.NewReader(data), pool: &pool}
+	r, err := NewReader(file, int64(len(data)), &ReaderOptions{FilterPool: &pool, MaxFilterUnits: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := r.NumFilterUnits(); n < 3 {
+		t.Fatalf("a filter of %d units", n)
+	}
+	all := len(r.FilterSteps())
+	for _, n := range []int{all, 0, all - 1, all, 0, 1, 2, 0, all} {
+		want, empty := r.room(n, r.held()), r.HeldFilterSteps() == 0
+		file.most = 0
+		if err := r.LoadFilterSteps(n); err != nil {
+			t.Fatal(err)
+		}
+		if empty && file.most != want || pool.claimed != 0 || r.claimed != 0 {
+			t.Errorf("%d steps: up to %d bytes count, want %d; %d and %d are claimed in the end", n, file.most, want, pool.claimed, r.claimed)
+		}
+	}
+}
+
 // TestFilterSlabs checks which allocations come from slabs, the size of slabs, and that they are
 // used completely.
 func TestFilterSlabs(t *testing.T) {
@@ -324,6 +365,37 @@ func TestOffHeap(t *testing.T) {
 	}
 	if !held.MayContain(filter.Key{}) {
 		t.Fatal("a filter that was dropped answers otherwise while it is used")
+	}
+}
+
+// TestGarbageLeftOver: what became garbage during the last collection, and what replaces garbage
+// that was freed later, is collected too.
+func TestGarbageLeftOver(t *testing.T) {
+	if !offheap.Available {
+		t.Skip("no memory outside the heap on this system")
+	}
+	const much = 2*smallSlab + 1
+	pool := &FilterPool{off: new(offSlabs), collecting: true}
+	pool.off.allocated(2 * much)
+	pool.retired = 2 * much
+	state := func() (more, collecting bool) {
+		pool.mu.Lock()
+		defer pool.mu.Unlock()
+		return pool.muchGarbage(), pool.collecting
+	}
+	pool.collected(2 * much)
+	if more, collecting := state(); more || collecting {
+		t.Errorf("garbage in use is collected again: %t, %t", more, collecting)
+	}
+	pool.off.freed(much)
+	pool.off.allocated(much)
+	if more, _ := state(); !more {
+		t.Error("garbage that came after other garbage was freed is not collected")
+	}
+	pool.collecting = true
+	pool.collected(much)
+	if more, collecting := state(); !more || !collecting {
+		t.Errorf("garbage that came during a collection is not collected: %t, %t", more, collecting)
 	}
 }
 

@@ -138,11 +138,16 @@ func (r *Reader) loadFilterSteps(n int) error {
 		return nil
 	}
 	kept := min(n, held.steps) / perUnit
-	room := r.room(n, held)
-	if !r.pool.claim(room) {
-		return ErrNoRoom
+	if room := r.room(n, held); room > 0 {
+		if !r.pool.claim(room) {
+			return ErrNoRoom
+		}
+		r.claimed = room
+		defer func() {
+			r.pool.unclaim(r.claimed)
+			r.claimed = 0
+		}()
 	}
-	defer r.pool.unclaim(room)
 	units, err := r.addUnits(held.units[:kept:kept], n/perUnit)
 	if err != nil {
 		return err
@@ -273,7 +278,11 @@ func (r *Reader) getMemory(n int) filterMem {
 	if r.pool == nil {
 		return filterMem{bytes: filter.AlignedBytes(n), size: n}
 	}
-	return r.pool.get(n)
+	m := r.pool.get(n)
+	claimed := min(int64(n), r.claimed) // it must not count twice while further units are read
+	r.pool.unclaim(claimed)
+	r.claimed -= claimed
+	return m
 }
 
 // giveBack frees units.

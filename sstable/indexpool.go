@@ -8,8 +8,8 @@ import (
 // IndexPool bounds the memory of the indexes of many readers. An index is read when it is
 // needed. Beyond the limit the clock algorithm evicts indexes, together with their tables' blocks
 // in the cache. Small indexes are not evicted: they take little memory, and each lookup would
-// read them again. The zero IndexPool has no limit and is ready for use. It is safe for
-// concurrent use and must not be copied.
+// read them again. Neither are those that LevelDB's own filters need. The zero IndexPool has no
+// limit and is ready for use. It is safe for concurrent use and must not be copied.
 type IndexPool struct {
 	limit atomic.Int64 // bytes; 0: none
 	held  atomic.Int64 // bytes; written under mu
@@ -30,8 +30,11 @@ type indexNode struct {
 // maxKept is the number of bytes per data block up to which an index is small.
 const maxKept = 16
 
-// small reports whether the index is never evicted.
+// small reports whether the index takes little memory.
 func (x *index) small() bool { return x.bytesHeld() <= maxKept*int64(x.n)+1<<10 }
+
+// keeps reports whether the index is never evicted.
+func (r *Reader) keeps(x *index) bool { return r.pinned || x.small() }
 
 // touch marks the index as used.
 func (x *index) touch() {
@@ -41,7 +44,7 @@ func (x *index) touch() {
 }
 
 // SetLimit bounds the bytes that all indexes together may take; a single index may exceed that,
-// and so may the small ones. 0: no limit.
+// and so may those that are never evicted. 0: no limit.
 func (p *IndexPool) SetLimit(bytes int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -55,12 +58,12 @@ func (p *IndexPool) HeldBytes() int64 { return p.held.Load() }
 // Loads returns how often an index was needed and had to be read because it was not in memory.
 func (p *IndexPool) Loads() uint64 { return p.loads.Load() }
 
-// offer takes an index if it is small or fits within the limit, and reports whether it did.
+// offer takes an index if it is never evicted or fits within the limit, and reports whether it did.
 // REQUIRES: the reader is not shared yet.
 func (p *IndexPool) offer(r *Reader, x *index) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if limit := p.limit.Load(); !x.small() && limit > 0 && p.held.Load()+x.bytesHeld() > limit {
+	if limit := p.limit.Load(); !r.keeps(x) && limit > 0 && p.held.Load()+x.bytesHeld() > limit {
 		return false
 	}
 	p.link(r, x)
@@ -97,7 +100,7 @@ func (p *IndexPool) drop(x *index) {
 func (p *IndexPool) link(r *Reader, x *index) {
 	n := &x.held
 	n.reader, n.at, n.bytes = r, -1, x.bytesHeld()
-	if !x.small() {
+	if !r.keeps(x) {
 		n.at = len(p.ring)
 		p.ring = append(p.ring, x)
 	}

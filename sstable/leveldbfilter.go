@@ -39,6 +39,9 @@ const (
 	maxLevelDBProbes = 30
 )
 
+// maxLevelDBFilter bounds the length of one filter: the number of its bits must fit in 32 bits.
+const maxLevelDBFilter = math.MaxUint32 / 8
+
 var errNotUnderBudget = errors.New("not loaded under a memory limit: LevelDB's own filters cannot be loaded in part")
 
 var errLevelDBFilter = errors.New("malformed LevelDB filter block")
@@ -72,7 +75,10 @@ func newLevelDBFilter(x *packedIndex, family string, block []byte) (f *levelDBFi
 	f.data = block[:starts:starts]
 	for i := starts; i < uint64(n)+4; i += 4 { // the last one is the offset of the offsets
 		end := binary.LittleEndian.Uint32(block[i:])
-		if uint64(end) > starts || len(f.ends) > 0 && end < f.ends[len(f.ends)-1] {
+		if uint64(end) > starts {
+			return nil, false
+		}
+		if n := len(f.ends); n > 0 && (end < f.ends[n-1] || end-f.ends[n-1] > maxLevelDBFilter) {
 			return nil, false
 		}
 		f.ends = append(f.ends, end)
@@ -217,7 +223,6 @@ func (r *Reader) openLevelDBFilter(family string, h Handle, o *ReaderOptions) er
 	if err != nil {
 		return err
 	}
-	r.pinned = true // the filter needs it
 	f, ok := newLevelDBFilter(&x.packedIndex, family, block)
 	if !ok {
 		return r.corrupt(h, "filter block", errLevelDBFilter)
@@ -229,6 +234,7 @@ func (r *Reader) openLevelDBFilter(family string, h Handle, o *ReaderOptions) er
 		return r.corrupt(h, "filter block", err)
 	}
 	f.at = h
+	r.pinned = true // the filter needs the index
 	r.filterFamily, r.filterState, r.filterErr = family, FilterOK, nil
 	m := r.getMemory(len(block))
 	f.data = m.bytes[:copy(m.bytes, f.data)]

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/golang/snappy"
@@ -147,6 +149,20 @@ func TestLevelDBFilterMalformed(t *testing.T) {
 	}
 }
 
+// TestLevelDBFilterTooLong: a filter whose number of bits does not fit in 32 bits is rejected. One
+// of 2^32 bits would have no bits to probe.
+func TestLevelDBFilterTooLong(t *testing.T) {
+	const length = 1<<29 + 1
+	block := make([]byte, length, length+9)
+	block[length-1] = 1
+	block = append(block, 0, 0, 0, 0)
+	block = append(binary.LittleEndian.AppendUint32(block, length), 31)
+	f, ok := newLevelDBFilter(testIndex(t, []string{"m"}, []uint64{0}), levelDBFamily2, block)
+	if ok {
+		t.Errorf("a filter of %d bytes is accepted; MayContain is %t", length, f.MayContain(filter.NewKey([]byte("a"))))
+	}
+}
+
 // TestLevelDBFilterNotChecked: a malformed data block does not count as a check of the filter.
 func TestLevelDBFilterNotChecked(t *testing.T) {
 	ikey := base.AppendInternalKey(nil, []byte("m"), 1, base.KindSet)
@@ -244,6 +260,102 @@ func TestLevelDBFilterCompressed(t *testing.T) {
 		}
 		if r.filterState != c.state || pool.HeldBytes() != c.held || pool.claimed != 0 {
 			t.Errorf("limit %d: %v, %d bytes, %d claimed", c.limit, r.filterState, pool.HeldBytes(), pool.claimed)
+		}
+	}
+}
+
+// levelDBTable returns a table with a filter block of LevelDB, and the block's handle. There is a
+// data block for each key.
+func levelDBTable(keys []string, block []byte) ([]byte, Handle) {
+	var buf bytes.Buffer
+	w := NewWriter(&buf, &WriterOptions{DisableCompression: true})
+	for _, key := range keys {
+		ikey := base.AppendInternalKey(nil, []byte(key), 1, KindSet)
+		b := blockWriter{interval: 1}
+		b.add(ikey, 0, nil)
+		w.handle, _ = w.writeBlock(b.finish(), false)
+		w.addIndexEntry(ikey)
+	}
+	h, _ := w.writeBlock(block, false)
+	metaindex := blockWriter{interval: 1}
+	metaindex.add([]byte(levelDBPrefix+levelDBFamily2), 0, appendHandle(nil, h))
+	var f footer
+	f.metaindex, _ = w.writeBlock(metaindex.finish(), false)
+	f.index, _ = w.writeBlock(w.index.finish(), false)
+	buf.Write(appendFooter(nil, f))
+	return buf.Bytes(), h
+}
+
+// TestLevelDBFilterFaults: Verify gives the location of LevelDB's filters, both if they exclude a
+// key of a block that was not checked when the table was opened, and if they have become malformed
+// since.
+func TestLevelDBFilterFaults(t *testing.T) {
+	one := make([]byte, 9)
+	h := levelDBHash([]byte("a"), false)
+	one[h%64/8] |= 1 << (h % 8)
+	one[8] = 1
+	other := "b" // a key that this filter excludes
+	for levelDBMayContain(one, levelDBHash([]byte(other), false)) {
+		other += "b"
+	}
+	block := append(one, 0, 0, 0, 0, 9, 0, 0, 0, 11)
+	data, at := levelDBTable([]string{"a", other}, block)
+	check := func(r *Reader, want string) {
+		t.Helper()
+		var faults []error
+		if err := r.Verify(t.Context(), func(err error) { faults = append(faults, err) }); err != nil {
+			t.Fatal(err)
+		}
+		var ce *base.CorruptionError
+		if len(faults) != 1 || !errors.As(faults[0], &ce) || ce.Offset != int64(at.Offset) || !strings.Contains(ce.Error(), want) {
+			t.Errorf("%v, want %q at offset %d", faults, want, at.Offset)
+		}
+	}
+	r := openTable(t, data, nil)
+	if state, err := r.FilterStatus(); state != FilterOK || err != nil {
+		t.Fatalf("the filter is %v, %v", state, err)
+	}
+	check(r, "excludes 1 of 2 keys")
+
+	// The same table, with another offset of the offsets.
+	changed := bytes.Clone(data)
+	raw := changed[at.Offset:at.end()]
+	raw[at.Length-5] = 0xff
+	binary.LittleEndian.PutUint32(raw[at.Length+1:], base.Checksum(raw[:at.Length+1]))
+	r.r = bytes.NewReader(changed)
+	check(r, errLevelDBFilter.Error())
+}
+
+// TestLevelDBFilterKeepsIndex: the index that LevelDB's filters need is never evicted, and counts
+// in the pool until the reader is released. With a malformed filter it is an index like any other.
+func TestLevelDBFilterKeepsIndex(t *testing.T) {
+	var keys []string
+	for i := range 200 {
+		keys = append(keys, fmt.Sprintf("%c-the-same-for-long-%08d", 'a'+i/100, i))
+	}
+	all := append(bytes.Repeat([]byte{0xff}, 8), 1, 0, 0, 0, 0, 9, 0, 0, 0, 31) // it excludes nothing
+	for _, c := range []struct {
+		block []byte
+		kept  bool
+	}{{all, true}, {all[:8], false}} {
+		data, _ := levelDBTable(keys, c.block)
+		pool := new(IndexPool)
+		r := openTable(t, data, &ReaderOptions{IndexPool: pool})
+		x := r.index.Load()
+		if x.small() {
+			t.Fatalf("an index of %d bytes for %d blocks is small", x.bytesHeld(), len(keys))
+		}
+		if (r.Filter() != nil) != c.kept || pool.HeldBytes() != x.bytesHeld() {
+			t.Errorf("filter %v: the pool holds %d bytes, the index has %d", r.Filter(), pool.HeldBytes(), x.bytesHeld())
+		}
+		pool.SetLimit(1)
+		x.used.Store(false)
+		pool.SetLimit(1)
+		if kept := r.index.Load() == x; kept != c.kept {
+			t.Errorf("filter %v: the index is kept: %t", r.Filter(), kept)
+		}
+		if r.Release(); pool.HeldBytes() != 0 {
+			t.Errorf("filter %v: %d bytes are held after Release", r.Filter(), pool.HeldBytes())
 		}
 	}
 }

@@ -47,8 +47,9 @@ import (
 // Integers are little-endian. RocksDB and pebble define the names with rocksdb. and require
 // the block. Unknown names are ignored. The block is invalid if the value of a known name is
 // malformed, if the comparator is another one, or if RocksDB's property for a global sequence
-// number is not 0. The checksums tie the filters to the table: an intact filter block of
-// another table would exclude keys.
+// number is not 0. If RocksDB's property for the filtering of whole keys is 0, the filter holds
+// only prefixes of keys, and is not used. The checksums tie the filters to the table: an intact
+// filter block of another table would exclude keys.
 //
 // The entry sift.seq.max = 300 is
 //
@@ -84,9 +85,10 @@ type Properties struct {
 	RangeKeys   uint64 // number of keys in it
 	RangeBytes  uint64 // its size on disk
 
-	rangeCRC   uint32
-	compressed bool
-	unitCRCs   []uint32
+	rangeCRC     uint32
+	compressed   bool
+	prefixesOnly bool // the filter, of another engine, does not hold keys
+	unitCRCs     []uint32
 }
 
 // FilterBitsPerKey returns the size of the filter in bits per key, NaN if unknown.
@@ -122,6 +124,7 @@ const (
 	propData          = "rocksdb.data.size"
 	propDeletions     = "rocksdb.deleted.keys"
 	propGlobalSeq     = "rocksdb.external_sst_file.global_seqno"
+	propWholeKeys     = "rocksdb.block.based.table.whole.key.filtering"
 	propFilterFamily  = "rocksdb.filter.policy"
 	propFilterSize    = "rocksdb.filter.size"
 	propIndex         = "rocksdb.index.size"
@@ -328,6 +331,8 @@ func (p *Properties) other(name string, value []byte) (ok bool, err error) {
 		if ok = len(value) == 8; ok && binary.LittleEndian.Uint64(value) != 0 {
 			return false, fmt.Errorf("%w: global sequence number", base.ErrUnsupported)
 		}
+	case propWholeKeys:
+		p.prefixesOnly = string(value) == "0"
 	case propCompression:
 		p.compressed = string(value) == "Snappy"
 	case propRangeChecksum:

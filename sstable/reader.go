@@ -78,6 +78,7 @@ type Reader struct {
 	filterOpen   func([][]byte) (filter.Reader, error)
 	filterMu     sync.Mutex  // guards the fields below, and loading and dropping
 	pool         *FilterPool // nil: none, or the filter has been freed
+	claimed      int64       // bytes claimed from the pool and not allocated yet
 	filterUnits  []Handle
 	filterState  FilterState
 	filterErr    error
@@ -139,7 +140,7 @@ func NewReader(r io.ReaderAt, size int64, o *ReaderOptions) (*Reader, error) {
 			return nil, err
 		}
 	}
-	if t.indexes != nil && !t.pinned && !t.indexes.offer(t, x) {
+	if t.indexes != nil && !t.indexes.offer(t, x) {
 		t.index.Store(nil)
 	}
 	return t, nil

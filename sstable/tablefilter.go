@@ -72,7 +72,7 @@ const (
 	FilterNone    FilterState = iota // the table has no filter
 	FilterOK                         // all its units can be loaded
 	FilterDamaged                    // the filter, or some of its units, are damaged
-	FilterUnknown                    // no policy knows its family or its secret
+	FilterUnknown                    // no policy knows its family or secret, or it cannot be used
 	FilterIgnored                    // ReaderOptions.IgnoreFilter is set
 )
 
@@ -147,6 +147,8 @@ func (r *Reader) FilterUnits() []int64 {
 	return units
 }
 
+var errPrefixesOnly = errors.New("holds prefixes only, not keys")
+
 // unknownFilter returns the error for a filter that no policy opens.
 func (r *Reader) unknownFilter(family string, cause error) error {
 	return fmt.Errorf("%s: filter family %q: %w", r.path, family, cause)
@@ -166,11 +168,14 @@ func (r *Reader) openFilter(meta []MetaBlock, o *ReaderOptions) error {
 		if !ok || isFurtherUnit(meta, family) {
 			continue
 		}
-		open := opener(family, o.Policies)
+		open, unknown := opener(family, o.Policies), filter.ErrUnknownFamily
+		if r.props != nil && r.props.prefixesOnly {
+			open, unknown = nil, errPrefixesOnly
+		}
 		if open == nil {
 			if r.filterState == FilterNone {
 				r.filterFamily, r.filterState = family, FilterUnknown
-				r.filterErr = r.unknownFilter(family, filter.ErrUnknownFamily)
+				r.filterErr = r.unknownFilter(family, unknown)
 			}
 			continue
 		}

@@ -422,3 +422,35 @@ func TestUnitChecksums(t *testing.T) {
 		}
 	}
 }
+
+// TestPrefixesOnly: a filter of another engine that holds only prefixes is not used, since it would
+// exclude keys.
+func TestPrefixesOnly(t *testing.T) {
+	data, _ := buildTable(t, numbered(50), &WriterOptions{Filter: filter.RocksDBBloom(10)})
+	for value, want := range map[string]FilterState{"1": FilterOK, "0": FilterUnknown} {
+		r := openTable(t, data, &ReaderOptions{IgnoreFilter: true})
+		block := blockWriter{interval: 1}
+		block.add([]byte(propWholeKeys), 0, []byte(value))
+		props, err := decodeProperties(block.finish())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.props, r.filterState = props, FilterNone
+		if err := r.openFilter(r.meta, &ReaderOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		state, err := r.FilterStatus()
+		if state != want || (err == nil) != (want == FilterOK) || (r.Filter() == nil) != (want != FilterOK) {
+			t.Errorf("%s = %s: the filter is %v, %v", propWholeKeys, value, state, err)
+		}
+		excluded := 0
+		for i := range 100 {
+			if !r.MayContain(filter.NewKey(fmt.Appendf(nil, "absent%d", i))) {
+				excluded++
+			}
+		}
+		if (excluded > 80) != (want == FilterOK) || want != FilterOK && excluded > 0 {
+			t.Errorf("%s = %s: %d of 100 absent keys are excluded", propWholeKeys, value, excluded)
+		}
+	}
+}

@@ -140,15 +140,15 @@ func (v *verifier) openFilter() {
 	if r.filterState == FilterDamaged && r.metaErr == nil {
 		v.report(r.filterErr)
 	}
-	if f, ok := r.held().reader.(*levelDBFilter); ok {
+	if held, ok := r.held().reader.(*levelDBFilter); ok {
 		// The filter in memory was read at open; this checks the file.
-		block, err := r.readBlock(f.at, "filter block")
+		block, err := r.readBlock(held.at, "filter block")
 		if err != nil {
 			v.report(err)
 		} else if f, ok := newLevelDBFilter(v.x, r.filterFamily, block); ok {
-			v.filter, v.filterAt = f, f.at
+			v.filter, v.filterAt = f, held.at
 		} else {
-			v.report(r.corrupt(f.at, "filter block", errLevelDBFilter))
+			v.report(r.corrupt(held.at, "filter block", errLevelDBFilter))
 		}
 		return
 	}

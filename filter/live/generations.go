@@ -1,6 +1,7 @@
 package live
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -82,8 +83,11 @@ func NewGenerations[T any](o GenerationsOptions[T]) (*Generations[T], error) {
 			Scheme: o.Scheme, Seed: o.Seed, Funnel: o.Funnel,
 		},
 		count: o.Generations,
-		each:  (o.Span + time.Duration(older) - 1) / time.Duration(older),
+		each:  o.Span / time.Duration(older),
 		now:   o.Now,
+	}
+	if o.Span%time.Duration(older) != 0 {
+		g.each++
 	}
 	if g.now == nil {
 		g.now = time.Now
@@ -97,7 +101,15 @@ func NewGenerations[T any](o GenerationsOptions[T]) (*Generations[T], error) {
 	return g, nil
 }
 
-func (g *Generations[T]) deadline(now time.Time) int64 { return now.Add(g.each).UnixNano() }
+func (g *Generations[T]) deadline(now time.Time) int64 { return later(now.UnixNano(), g.each) }
+
+// later returns the time d after t in Unix nanoseconds, or the last one that there is.
+func later(t int64, d time.Duration) int64 {
+	if t > math.MaxInt64-int64(d) {
+		return math.MaxInt64
+	}
+	return t + int64(d)
+}
 
 // current returns the state, after dropping filters that are too old.
 func (g *Generations[T]) current() *ring[T] {
@@ -109,8 +121,8 @@ func (g *Generations[T]) current() *ring[T] {
 	defer g.mu.Unlock()
 	now := g.now()
 	for r = g.ring.Load(); now.UnixNano() >= r.until; r = g.ring.Load() {
-		until := r.until + int64(g.each)
-		if late := now.UnixNano() - r.until; late >= int64(g.each)*int64(g.count) {
+		until := later(r.until, g.each)
+		if late := now.UnixNano() - r.until; late/int64(g.each) >= int64(g.count) {
 			until = g.deadline(now) // all filters are too old
 			r = &ring[T]{}
 		}
@@ -271,6 +283,9 @@ func (g *Generations[T]) Clone() *Generations[T] {
 	}
 	n.used.Store(r.used.Load())
 	c.ring.Store(n)
+	if n.used.Load() >= g.o.Items { // the newest is full, and an Add is about to replace it in g
+		c.turn(n, c.deadline(c.now()))
+	}
 	return c
 }
 

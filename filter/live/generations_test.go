@@ -2,6 +2,8 @@ package live
 
 import (
 	"bytes"
+	"errors"
+	"math"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -110,5 +112,52 @@ func TestReadGenerations(t *testing.T) {
 		if r.MayContain(member(i)) != (i < 80) {
 			t.Fatalf("element %d: MayContain is %t", i, i >= 80)
 		}
+	}
+}
+
+// TestGenerationsForever: with the longest span there is, nothing is forgotten by time, also when
+// the filter is read again.
+func TestGenerationsForever(t *testing.T) {
+	for _, generations := range []int{2, 4} {
+		g := must(NewGenerations(GenerationsOptions[string]{Items: 100, Span: math.MaxInt64, FPR: 1e-6, Generations: generations}))
+		done := make(chan error, 1)
+		go func() {
+			g.Add("a")
+			saved, err := g.MarshalBinary()
+			if err == nil {
+				err = g.UnmarshalBinary(saved)
+			}
+			if err == nil && !g.MayContain("a") {
+				err = errors.New("forgotten")
+			}
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("%d generations: %v", generations, err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%d generations: an operation does not end", generations)
+		}
+	}
+}
+
+// TestCloneFullGenerations: a copy whose newest filter is full, because an Add has filled the
+// original and has yet to begin another one, does not add to that filter for good.
+func TestCloneFullGenerations(t *testing.T) {
+	const items, fpr = 300, 0.01
+	g := must(NewGenerations(GenerationsOptions[string]{Items: items, FPR: fpr}))
+	g.Add("first")
+	g.ring.Load().used.Store(g.o.Items)
+	c := g.Clone()
+	if !c.MayContain("first") {
+		t.Error("an element of the original is forgotten")
+	}
+	for i := range 100 * items {
+		c.Add(member(i))
+	}
+	if rate := c.FPR(); rate > 2*fpr {
+		t.Errorf("the copy has an FPR of %v", rate)
 	}
 }

@@ -88,10 +88,16 @@ func (s *Sharded[T, F]) share() {
 }
 
 // takesSum reports whether a filter's operations start from the hash that a Sharded
-// computes. Those of Guava's schemes do not.
+// computes. Those of Guava's schemes do not, nor do those of another Sharded, which has a funnel
+// and shards of its own.
 func takesSum(f any) bool {
-	b, ok := f.(interface{ Scheme() Scheme })
-	return !ok || !b.Scheme().guava()
+	switch f := f.(type) {
+	case interface{ Scheme() Scheme }:
+		return !f.Scheme().guava()
+	case interface{ share() }:
+		return false
+	}
+	return true
 }
 
 func (f *Bloom[T]) useKey(key funnel.Key[T])    { f.key = key }

@@ -53,3 +53,29 @@ func TestSharded(t *testing.T) {
 		t.Error("floats need a funnel")
 	}
 }
+
+// TestShardedShards: the shards may be Sharded themselves, of filters that hash elements themselves
+// and with another funnel.
+func TestShardedShards(t *testing.T) {
+	inner := ShardedOptions[string]{Shards: 2, Funnel: GuavaUTF16}
+	generations := must(NewSharded(ShardedOptions[string]{Shards: 2}, func(int) (Filter[string], error) {
+		return NewSharded(inner, func(int) (*Generations[string], error) {
+			return NewGenerations(GenerationsOptions[string]{Items: 1000, FPR: 1e-6})
+		})
+	}))
+	blooms := must(NewSharded(ShardedOptions[string]{Shards: 2}, func(int) (Filter[string], error) {
+		return NewSharded(inner, func(int) (*Bloom[string], error) { return New[string](1000, 1e-6) })
+	}))
+	for _, s := range []*Sharded[string, Filter[string]]{generations, blooms} {
+		maybe := make([]bool, 1)
+		for i := range 100 {
+			if isNew, err := s.Add(member(i)); err != nil || !isNew {
+				t.Fatalf("Add: %t, %v", isNew, err)
+			}
+			s.MayContainMany([]string{member(i)}, maybe)
+			if !s.MayContain(member(i)) || !maybe[0] {
+				t.Fatalf("%d: lost", i)
+			}
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -196,6 +197,35 @@ func TestLoad(t *testing.T) {
 			t.Errorf("a failed load: %v", err)
 		}
 		c.FlushAll(ctx)
+	}
+}
+
+// If a server evicts what is being uploaded, Load fails, and the old filter stays in use.
+func TestLoadEvicted(t *testing.T) {
+	c := newServer(t).client(t, 3)
+	ctx := context.Background()
+	f := open(t, c, "loaded", Options[string]{Items: 1000, FPR: 0.01, Shards: 3})
+	must(f.Add(ctx, "before"))
+	evicted := 0
+	f.sender.observe = func(trip Trip) {
+		if keys := c.Keys(ctx, "*:load").Val(); len(keys) > 0 && trip.Commands == 2 { // a chunk and its expiry
+			c.Del(ctx, keys...)
+			evicted++
+		}
+	}
+	if err := f.Load(ctx, each(members(0, 1000))); !errors.Is(err, ErrTaken) || evicted == 0 {
+		t.Errorf("%d keys were evicted: %v", evicted, err)
+	}
+	if !must(f.MayContain(ctx, "before")) {
+		t.Error("the old filter is not in use")
+	}
+	f.sender.observe = nil
+	if err := f.Load(ctx, each(members(0, 1000))); err != nil {
+		t.Fatal(err)
+	}
+	maybe := make([]bool, 1000)
+	if err := f.MayContainMany(ctx, members(0, 1000), maybe); err != nil || slices.Contains(maybe, false) {
+		t.Errorf("after another Load, elements are missing: %v", err)
 	}
 }
 

@@ -22,6 +22,7 @@ func (f *Bloom[T]) fillLocal(ctx context.Context, c *config, progress func(uint6
 	shards := make([][]byte, g.shards)
 	for i := range shards {
 		shards[i] = make([]byte, g.bytes())
+		shards[i][0] = shardMagic // as in Redis; see orScript
 	}
 	done := uint64(0)
 	var bits []uint64
@@ -52,14 +53,16 @@ func (f *Bloom[T]) fillLocal(ctx context.Context, c *config, progress func(uint6
 	return nil
 }
 
-// orScript merges the string KEYS[2] into the shard KEYS[1], if that exists. Run again, it
-// changes nothing.
+// orScript merges the string KEYS[2], of length ARGV[1], into the shard KEYS[1]. It returns 0 if
+// one of them is missing, or was evicted and created again while it was uploaded. Run again, it
+// finds what it has left in place of the string, and changes nothing.
 const orScript = `
 if redis.call('GETRANGE', KEYS[1], 0, 0) ~= '\165' then return 0 end
-if redis.call('EXISTS', KEYS[2]) == 1 then
-  redis.call('BITOP', 'OR', KEYS[1], KEYS[1], KEYS[2])
-  redis.call('DEL', KEYS[2])
-end
+local first = redis.call('GETRANGE', KEYS[2], 0, 0)
+if first == '+' then return 1 end
+if first ~= '\165' or redis.call('STRLEN', KEYS[2]) ~= tonumber(ARGV[1]) then return 0 end
+redis.call('BITOP', 'OR', KEYS[1], KEYS[1], KEYS[2])
+redis.call('SET', KEYS[2], '+', 'PX', 600000)
 return 1`
 
 // upload merges bits into a shard, with a temporary key in the same slot, which expires if this
@@ -75,12 +78,12 @@ func (f *Bloom[T]) upload(ctx context.Context, key string, bits []byte) error {
 			return err
 		}
 	}
-	r := &request{key: key, args: []any{"eval", orScript, 2, key, part}}
+	r := &request{key: key, args: []any{"eval", orScript, 2, key, part, len(bits)}}
 	if err := f.sender.send(ctx, true, r); err != nil {
 		return err
 	}
 	if r.reply != int64(1) {
 		return fmt.Errorf("%w, or part of the new filter was lost", ErrTaken)
 	}
-	return nil
+	return f.sender.send(ctx, true, &request{key: part, args: []any{"del", part}})
 }
