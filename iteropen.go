@@ -138,8 +138,8 @@ func (it *Iter) enter(o *IterOptions, lower, upper []byte) error {
 	}
 	ask := it.db.prefixOf(lower, upper)
 	s, seq, present := it.hold(want)
-	if s == nil {
-		return ErrClosed
+	if s == nil || it.snapshot != nil && it.snapshot.closed.Load() {
+		return ErrClosed // the state may lack what a snapshot saw that has been closed meanwhile
 	}
 	it.seq = seq
 	var near nearGaps
