@@ -41,8 +41,8 @@ func TestFailsOnce(t *testing.T) {
 	loadKeys(t, db, 100)
 	first, second := errors.New("first"), errors.New("second")
 	version := db.state.Load().version
-	fatal := db.fail(first)
-	if again := db.fail(second); again != fatal || !errors.Is(fatal, first) || !errors.Is(fatal, ErrReopen) {
+	failed, fatal := db.fail(first)
+	if twice, again := db.fail(second); !failed || twice || again != fatal || !errors.Is(fatal, first) || !errors.Is(fatal, ErrReopen) {
 		t.Errorf("the MANIFEST fails with %v, and then %v", fatal, again)
 	}
 	ops := mem.NumOps()
