@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -115,6 +116,40 @@ func TestNothingRemovedAfterFailure(t *testing.T) {
 			t.Errorf("the MANIFEST has failed: %t, and the table: %v", fails, err)
 		}
 		db.Close()
+	}
+}
+
+// TestScanEnds: a loop over Scan closes its iterator, however it ends, so the tables that it has
+// read can be removed.
+func TestScanEnds(t *testing.T) {
+	for _, end := range []string{"no more keys", "break", "panic", "Goexit"} {
+		mem := vfstest.NewMem()
+		db := mustOpen(t, "db", uncached(mem))
+		loadKeys(t, db, 100)
+		path := db.state.Load().version.Levels[0][0].Handle.(*table).path
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			defer func() { _ = recover() }()
+			for range db.Scan(nil) {
+				switch end {
+				case "break":
+					return
+				case "panic":
+					panic(end)
+				case "Goexit":
+					runtime.Goexit()
+				}
+			}
+		}()
+		<-done
+		if err := db.Compact(context.Background(), nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := mem.Size(path); err == nil {
+			t.Errorf("%s: a table that was compacted is still there", end)
+		}
+		mustClose(t, db)
 	}
 }
 

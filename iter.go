@@ -426,11 +426,10 @@ func scan(open func() (*Iter, error)) iter.Seq2[Entry, error] {
 			yield(Entry{}, err)
 			return
 		}
+		defer it.Close() // also when the loop ends early, panics, or ends the goroutine
 		for ok := it.First(); ok; ok = it.Next() {
 			if !yield(Entry{it.key, it.value}, nil) {
-				// The loop ended early. There was no error to pass to it.
-				it.Close()
-				return
+				return // there was no error to pass to it
 			}
 		}
 		if err := it.Close(); err != nil {
