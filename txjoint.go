@@ -82,12 +82,14 @@ func (q *jointQueue) tried(conflict bool) {
 func (q *jointQueue) transact(ctx context.Context, d *DB, o *TxOptions, fn func(tx *Tx) error) (again bool, err error) {
 	r := &rider{turn: make(chan *joint, 1), done: make(chan error, 1)}
 	j := q.wait(ctx, r)
+	if err := ctx.Err(); err != nil {
+		if j != nil {
+			q.advance(j)
+		}
+		return false, err
+	}
 	if j == nil {
 		return d.transactOnce(o, fn)
-	}
-	if err := ctx.Err(); err != nil {
-		q.advance(j)
-		return false, err
 	}
 	tx, first, err := q.begin(d, j, o)
 	if err != nil {

@@ -412,6 +412,28 @@ func TestJointGivesUp(t *testing.T) {
 	}
 }
 
+// TestJointCanceled: a transaction whose ctx is canceled while it waits for its turn, or as it gets
+// it, does not run.
+func TestJointCanceled(t *testing.T) {
+	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
+	defer mustClose(t, db)
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	q := &db.joints
+	for what, j := range map[string]*joint{"it waits": {turn: time.Now()}, "it is its turn": nil} {
+		q.joint, q.took = j, time.Hour
+		again, err := q.transact(over, db, nil, func(*Tx) error { return errors.New("it runs") })
+		if again || err != context.Canceled {
+			t.Errorf("%s: %t, %v", what, again, err)
+		}
+		if q.joint != j || len(q.waiting) != 0 {
+			t.Errorf("%s: then the queue has %v, and %d wait", what, q.joint, len(q.waiting))
+		}
+	}
+	q.joint = nil
+	nothingLeft(t, db)
+}
+
 // TestJointLeaveOut: a joint transaction is committed without the call whose turn it is when that
 // takes too long, and only then, and once.
 func TestJointLeaveOut(t *testing.T) {
