@@ -119,6 +119,50 @@ func TestNothingRemovedAfterFailure(t *testing.T) {
 	}
 }
 
+// TestClosedWhileReading: reads that keep a version, so that Close does not wait for them, return
+// ErrClosed if the database is closed before they read a table.
+func TestClosedWhileReading(t *testing.T) {
+	faulty := vfstest.Inject(vfstest.NewMem())
+	prefix := &hookedPrefix{Prefixer: FixedPrefix(1)}
+	o := uncached(faulty)
+	o.Prefix = prefix
+	db := mustOpen(t, "db", o)
+	tx, err := db.Begin(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := tx.Has([]byte("key")); ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if err := errors.Join(tx.Put([]byte("other"), nil), db.Put([]byte("key"), nil, NoSync), db.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	closed := false
+	faulty.SetHook(func(op vfstest.Op) error {
+		if onTable(op) && op.Kind == vfstest.OpReadAt && !closed {
+			closed = true
+			return db.Close()
+		}
+		return nil
+	})
+	if err := tx.Commit(); err != ErrClosed || !closed {
+		t.Errorf("Commit: %v, closed: %t", err, closed)
+	}
+	faulty.SetHook(nil)
+
+	o.loadLate = true
+	db = mustOpen(t, "db", o)
+	hook := func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	prefix.hook.Store(&hook)
+	if _, err := db.HasRanges([]KeyRange{{[]byte("k"), []byte("l")}}); err != ErrClosed || prefix.hook.Load() != nil {
+		t.Errorf("HasRanges: %v", err)
+	}
+}
+
 // TestScanEnds: a loop over Scan closes its iterator, however it ends, so the tables that it has
 // read can be removed.
 func TestScanEnds(t *testing.T) {

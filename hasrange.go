@@ -75,7 +75,7 @@ func (d *DB) hasRanges(ranges []KeyRange, seq uint64) (has []bool, err error) {
 			continue
 		}
 		if has[i], err = it.finds(s, &src, lower, upper, present); err != nil {
-			return nil, err
+			return nil, d.closedErr(err)
 		}
 	}
 	return has, nil

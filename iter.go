@@ -2,9 +2,7 @@ package sift
 
 import (
 	"bytes"
-	"errors"
 	"iter"
-	"os"
 
 	"github.com/siftdb/sift/internal/base"
 	"github.com/siftdb/sift/memtable"
@@ -387,12 +385,7 @@ func (it *Iter) Value() []byte {
 }
 
 // Err returns the error that stopped the last move, or nil.
-func (it *Iter) Err() error {
-	if it.err != nil && errors.Is(it.err, os.ErrClosed) && it.db.state.Load() == nil {
-		return ErrClosed
-	}
-	return it.err
-}
+func (it *Iter) Err() error { return it.db.closedErr(it.err) }
 
 // Close releases the iterator and returns Err. Closing again does nothing.
 func (it *Iter) Close() error {

@@ -102,7 +102,7 @@ func (it *Iter) Reset(o *IterOptions) error {
 		err = it.enter(o, lower, upper)
 	}
 	it.err = err
-	return err
+	return it.Err()
 }
 
 // leave closes what the iterator iterates over.
