@@ -31,15 +31,16 @@ func (d *DB) Checkpoint(dir string) (err error) {
 	if err := d.Flush(); err != nil {
 		return err
 	}
-	// While the version is referenced, its tables cannot be removed. lastSeq is read after
-	// the version, so it is not below any sequence number in the version's tables.
+	// While the version is referenced, its tables cannot be removed.
 	version := d.refVersion()
 	if version == nil {
 		return ErrClosed
 	}
 	defer d.releaseVersion(version)
 
-	lastSeq := d.visible.Load()
+	// What flushes have written was visible before. An ingestion, whose entries share one sequence
+	// number, is in the version a moment before it is visible.
+	lastSeq := maxSequence(d.visible.Load(), version)
 	for _, metas := range version.Levels {
 		for _, meta := range metas {
 			path := meta.Handle.(*table).path
