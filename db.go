@@ -160,10 +160,8 @@ func (d *DB) Lookup(key []byte) (value []byte, found bool, err error) {
 // returns ErrNotFound without calling fn if there is no such key; other errors are those
 // of Get. The value is valid until fn returns, and fn must not modify it. fn may call
 // methods of the DB.
-func (d *DB) View(key []byte, fn func(value []byte) error) error { return d.view(key, latest, fn) }
-
-func (d *DB) view(key []byte, seq uint64, fn func(value []byte) error) error {
-	value, buf, found, err := d.find(key, seq)
+func (d *DB) View(key []byte, fn func(value []byte) error) error {
+	value, buf, found, err := d.find(key, latest)
 	switch {
 	case err != nil:
 	case found:

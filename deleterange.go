@@ -104,27 +104,41 @@ func (r *rangeDeletion) step(ctx context.Context) (last bool, err error) {
 		r.done = true
 		return true, nil
 	}
+	again, failed, err := r.drop(version, dropped)
+	if failed {
+		d.opts.Events.failed(err)
+	}
+	if again {
+		return false, nil
+	}
+	r.done = err == nil
+	return true, err
+}
+
+// drop drops tables, unless a new snapshot sees one of them; then they must be chosen again.
+// failed is that of changeVersion.
+func (r *rangeDeletion) drop(version *manifest.Version, tables map[*manifest.TableMeta]bool) (again, failed bool, err error) {
+	d := r.db
 	// The lock keeps new snapshots out until the tables are dropped.
 	d.snapshots.mu.Lock()
 	defer d.snapshots.mu.Unlock()
 	edit := &manifest.Edit{}
 	for level, metas := range version.Levels {
 		for _, meta := range metas {
-			if !dropped[meta] {
+			if !tables[meta] {
 				continue
 			}
 			if !r.unseen(meta) {
-				return false, nil // a new snapshot sees it: choose again
+				return true, false, nil
 			}
 			edit.Deleted = append(edit.Deleted, manifest.DeletedTable{Level: level, Num: meta.Num})
 		}
 	}
-	if err := d.applyEdit(edit, nil, 0); err != nil {
-		return true, err
+	if failed, err = d.changeVersion(edit, nil, func(*readState) {}); err != nil {
+		return false, failed, err
 	}
 	d.opts.Logger.Info("dropped tables of a deleted range", "tables", len(edit.Deleted))
-	r.done = true
-	return true, nil
+	return false, false, nil
 }
 
 // droppable returns the tables that lie within the range and may be dropped.

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
+
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // recorder counts events.
@@ -101,4 +104,29 @@ func TestEventsDamage(t *testing.T) {
 	if len(r.failed) != 1 || !errors.Is(r.failed[0], ErrCorruption) {
 		t.Errorf("failures: %v", r.failed)
 	}
+}
+
+// TestEventsWithoutLocks: the callback for a MANIFEST that fails may ask for metrics and take a
+// snapshot, even if it fails while DeleteRange keeps new snapshots out.
+func TestEventsWithoutLocks(t *testing.T) {
+	faulty := vfstest.Inject(vfstest.NewMem())
+	var db *DB
+	failed := 0
+	o := uncached(faulty)
+	o.Events.Failed = func(error) {
+		failed++
+		db.Metrics()
+		db.Snapshot().Close()
+	}
+	db = mustOpen(t, "db", o)
+	loadKeys(t, db, 100)
+	faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool {
+		return op.Kind == vfstest.OpSync && strings.HasPrefix(filepath.Base(op.Name), "MANIFEST-")
+	}})
+	deleted := inBackground(func() error { return db.DeleteRange(context.Background(), nil, nil) })
+	if err := ended(t, "DeleteRange", deleted); !errors.Is(err, ErrReopen) || failed != 1 {
+		t.Errorf("DeleteRange: %v, with %d events", err, failed)
+	}
+	faulty.SetFaults()
+	db.Close()
 }

@@ -72,6 +72,7 @@ func (d *DB) openFilterKey() error {
 			for i := range d.opts.LevelFilters {
 				d.opts.LevelFilters[i] = filter.None()
 			}
+			d.opts.RangeFilter = nil
 		}
 		return nil
 	case errors.Is(err, ErrCorruption) || errors.Is(err, fs.ErrNotExist):

@@ -367,6 +367,49 @@ func TestFilterKeyForbidden(t *testing.T) {
 	}
 }
 
+// TestFilterKeyForbiddenRanges: with KeyedFilters, tables that are written without permission to
+// read the secret have no range filter either.
+func TestFilterKeyForbiddenRanges(t *testing.T) {
+	options := func(fsys vfs.FS) *Options {
+		o := keyedOptions(fsys)
+		o.RangeFilter, o.Logger = filter.Range(12, 0), slog.New(slog.DiscardHandler)
+		return o
+	}
+	key := func(n int) []byte { return fmt.Appendf(nil, "key%06d", n) }
+	mem := vfstest.NewMem()
+	mustClose(t, mustOpen(t, "db", options(mem)))
+	faulty := vfstest.Inject(mem)
+	faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Err: syscall.EACCES, Match: func(op vfstest.Op) bool {
+		return op.Kind == vfstest.OpOpen && filepath.Base(op.Name) == "FILTERKEY"
+	}})
+	for _, forbidden := range []bool{true, false} {
+		var fsys vfs.FS = mem
+		if forbidden {
+			fsys = faulty
+		}
+		db := mustOpen(t, "db", options(fsys))
+		for i := range 500 {
+			if err := db.Put(key(997*i), nil, NoSync); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := db.Compact(context.Background(), nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		mustClose(t, db)
+		db = mustOpen(t, "db", options(mem))
+		for i := range 400 {
+			if has, err := db.HasRange(key(997*i+100), key(997*i+101)); has || err != nil {
+				t.Fatal(i, has, err)
+			}
+		}
+		if m := db.Metrics(); m.RangesAsked == 0 || (m.RangesUseful == 0) != forbidden {
+			t.Errorf("forbidden: %t; of %d range filters, %d are useful", forbidden, m.RangesAsked, m.RangesUseful)
+		}
+		mustClose(t, db)
+	}
+}
+
 // TestParentThatCannotBeRead checks that a database and a checkpoint can be created in a
 // directory that can be searched but not read, such as one of mode 0711: it cannot be
 // opened for the sync that would make the new entry durable.

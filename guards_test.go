@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -41,8 +42,8 @@ func TestFailsOnce(t *testing.T) {
 	loadKeys(t, db, 100)
 	first, second := errors.New("first"), errors.New("second")
 	version := db.state.Load().version
-	fatal := db.fail(first)
-	if again := db.fail(second); again != fatal || !errors.Is(fatal, first) || !errors.Is(fatal, ErrReopen) {
+	failed, fatal := db.fail(first)
+	if twice, again := db.fail(second); !failed || twice || again != fatal || !errors.Is(fatal, first) || !errors.Is(fatal, ErrReopen) {
 		t.Errorf("the MANIFEST fails with %v, and then %v", fatal, again)
 	}
 	ops := mem.NumOps()
@@ -115,6 +116,110 @@ func TestNothingRemovedAfterFailure(t *testing.T) {
 			t.Errorf("the MANIFEST has failed: %t, and the table: %v", fails, err)
 		}
 		db.Close()
+	}
+}
+
+// TestClosedWhileReading: reads that keep a version, so that Close does not wait for them, return
+// ErrClosed if the database is closed before they read a table.
+func TestClosedWhileReading(t *testing.T) {
+	faulty := vfstest.Inject(vfstest.NewMem())
+	prefix := &hookedPrefix{Prefixer: FixedPrefix(1)}
+	o := uncached(faulty)
+	o.Prefix = prefix
+	db := mustOpen(t, "db", o)
+	tx, err := db.Begin(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := tx.Has([]byte("key")); ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if err := errors.Join(tx.Put([]byte("other"), nil), db.Put([]byte("key"), nil, NoSync), db.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	closed := false
+	faulty.SetHook(func(op vfstest.Op) error {
+		if onTable(op) && op.Kind == vfstest.OpReadAt && !closed {
+			closed = true
+			return db.Close()
+		}
+		return nil
+	})
+	if err := tx.Commit(); err != ErrClosed || !closed {
+		t.Errorf("Commit: %v, closed: %t", err, closed)
+	}
+	faulty.SetHook(nil)
+
+	o.loadLate = true
+	db = mustOpen(t, "db", o)
+	hook := func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	prefix.hook.Store(&hook)
+	if _, err := db.HasRanges([]KeyRange{{[]byte("k"), []byte("l")}}); err != ErrClosed || prefix.hook.Load() != nil {
+		t.Errorf("HasRanges: %v", err)
+	}
+}
+
+// TestCheckpointBesideIngest: in a checkpoint made when an ingestion has added its tables, but has
+// not become visible, the MANIFEST's last sequence number is that of the ingestion.
+func TestCheckpointBesideIngest(t *testing.T) {
+	mem := vfstest.NewMem()
+	db := mustOpen(t, "db", uncached(mem))
+	defer mustClose(t, db)
+	seq := db.visible.Load()
+	err := db.Ingest(context.Background(), func(yield func(Op, error) bool) { yield(Op{Key: []byte("key")}, nil) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	db.visible.Store(seq) // as a moment before
+	err = db.Checkpoint("copy")
+	db.visible.Store(seq + 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := manifest.Load(mem, "copy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if state.LastSeq != seq+1 {
+		t.Errorf("the last sequence number is %d, want %d", state.LastSeq, seq+1)
+	}
+}
+
+// TestScanEnds: a loop over Scan closes its iterator, however it ends, so the tables that it has
+// read can be removed.
+func TestScanEnds(t *testing.T) {
+	for _, end := range []string{"no more keys", "break", "panic", "Goexit"} {
+		mem := vfstest.NewMem()
+		db := mustOpen(t, "db", uncached(mem))
+		loadKeys(t, db, 100)
+		path := db.state.Load().version.Levels[0][0].Handle.(*table).path
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			defer func() { _ = recover() }()
+			for range db.Scan(nil) {
+				switch end {
+				case "break":
+					return
+				case "panic":
+					panic(end)
+				case "Goexit":
+					runtime.Goexit()
+				}
+			}
+		}()
+		<-done
+		if err := db.Compact(context.Background(), nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := mem.Size(path); err == nil {
+			t.Errorf("%s: a table that was compacted is still there", end)
+		}
+		mustClose(t, db)
 	}
 }
 

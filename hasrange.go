@@ -9,7 +9,7 @@ func (s *Snapshot) HasRange(from, to []byte) (bool, error) {
 	if s.closed.Load() {
 		return false, ErrClosed
 	}
-	return s.db.hasAny(&IterOptions{LowerBound: from, UpperBound: to}, s.seq)
+	return s.hasAny(&IterOptions{LowerBound: from, UpperBound: to})
 }
 
 // HasPrefix is DB.HasPrefix on the snapshot.
@@ -17,7 +17,13 @@ func (s *Snapshot) HasPrefix(prefix []byte) (bool, error) {
 	if s.closed.Load() {
 		return false, ErrClosed
 	}
-	return s.db.hasAny(&IterOptions{Prefix: prefix}, s.seq)
+	return s.hasAny(&IterOptions{Prefix: prefix})
+}
+
+func (s *Snapshot) hasAny(o *IterOptions) (bool, error) {
+	has, err := s.db.hasAny(o, s.seq)
+	err = s.read(err)
+	return has && err == nil, err
 }
 
 // HasRanges is DB.HasRanges on the snapshot.
@@ -25,7 +31,11 @@ func (s *Snapshot) HasRanges(ranges []KeyRange) (has []bool, err error) {
 	if s.closed.Load() {
 		return nil, ErrClosed
 	}
-	return s.db.hasRanges(ranges, s.seq)
+	has, err = s.db.hasRanges(ranges, s.seq)
+	if err = s.read(err); err != nil {
+		return nil, err
+	}
+	return has, nil
 }
 
 // hasAny reports whether there is a key in a range.
@@ -65,7 +75,7 @@ func (d *DB) hasRanges(ranges []KeyRange, seq uint64) (has []bool, err error) {
 			continue
 		}
 		if has[i], err = it.finds(s, &src, lower, upper, present); err != nil {
-			return nil, err
+			return nil, d.closedErr(err)
 		}
 	}
 	return has, nil

@@ -2,9 +2,7 @@ package sift
 
 import (
 	"bytes"
-	"errors"
 	"iter"
-	"os"
 
 	"github.com/siftdb/sift/internal/base"
 	"github.com/siftdb/sift/memtable"
@@ -387,12 +385,7 @@ func (it *Iter) Value() []byte {
 }
 
 // Err returns the error that stopped the last move, or nil.
-func (it *Iter) Err() error {
-	if it.err != nil && errors.Is(it.err, os.ErrClosed) && it.db.state.Load() == nil {
-		return ErrClosed
-	}
-	return it.err
-}
+func (it *Iter) Err() error { return it.db.closedErr(it.err) }
 
 // Close releases the iterator and returns Err. Closing again does nothing.
 func (it *Iter) Close() error {
@@ -426,11 +419,10 @@ func scan(open func() (*Iter, error)) iter.Seq2[Entry, error] {
 			yield(Entry{}, err)
 			return
 		}
+		defer it.Close() // also when the loop ends early, panics, or ends the goroutine
 		for ok := it.First(); ok; ok = it.Next() {
 			if !yield(Entry{it.key, it.value}, nil) {
-				// The loop ended early. There was no error to pass to it.
-				it.Close()
-				return
+				return // there was no error to pass to it
 			}
 		}
 		if err := it.Close(); err != nil {

@@ -102,7 +102,7 @@ func (it *Iter) Reset(o *IterOptions) error {
 		err = it.enter(o, lower, upper)
 	}
 	it.err = err
-	return err
+	return it.Err()
 }
 
 // leave closes what the iterator iterates over.
@@ -138,8 +138,8 @@ func (it *Iter) enter(o *IterOptions, lower, upper []byte) error {
 	}
 	ask := it.db.prefixOf(lower, upper)
 	s, seq, present := it.hold(want)
-	if s == nil {
-		return ErrClosed
+	if s == nil || it.snapshot != nil && it.snapshot.closed.Load() {
+		return ErrClosed // the state may lack what a snapshot saw that has been closed meanwhile
 	}
 	it.seq = seq
 	var near nearGaps

@@ -9,8 +9,8 @@ import (
 
 // Snapshot is a read-only view of the database at the moment of its creation. Creating one copies
 // nothing; while it is open, compactions keep what it sees. It is not stored: it ends with Close,
-// or with the DB, and its reads then return ErrClosed. It is safe for concurrent use. Close it
-// when it is no longer needed.
+// or with the DB, and its reads then return ErrClosed. It is safe for concurrent use, including by
+// Close. Close it when it is no longer needed.
 type Snapshot struct {
 	db     *DB
 	seq    uint64
@@ -21,12 +21,25 @@ type Snapshot struct {
 // Metrics.LastSequence.
 func (s *Snapshot) Sequence() uint64 { return s.seq }
 
+// read is called after a read of the database, with its error: once the snapshot is closed,
+// compactions may have dropped entries that the read should have found.
+func (s *Snapshot) read(err error) error {
+	if s.closed.Load() {
+		return ErrClosed
+	}
+	return err
+}
+
 // Get is DB.Get on the snapshot.
 func (s *Snapshot) Get(key []byte) ([]byte, error) {
 	if s.closed.Load() {
 		return nil, ErrClosed
 	}
-	return s.db.getCopy(key, s.seq)
+	value, err := s.db.getCopy(key, s.seq)
+	if err = s.read(err); err != nil {
+		return nil, err
+	}
+	return value, nil
 }
 
 // View is DB.View on the snapshot.
@@ -34,7 +47,17 @@ func (s *Snapshot) View(key []byte, fn func(value []byte) error) error {
 	if s.closed.Load() {
 		return ErrClosed
 	}
-	return s.db.view(key, s.seq, fn)
+	value, buf, found, err := s.db.find(key, s.seq)
+	err = s.read(err)
+	switch {
+	case err != nil:
+	case found:
+		err = fn(value)
+	default:
+		err = ErrNotFound
+	}
+	buf.Release()
+	return err
 }
 
 // Has is DB.Has on the snapshot.
@@ -42,7 +65,9 @@ func (s *Snapshot) Has(key []byte) (bool, error) {
 	if s.closed.Load() {
 		return false, ErrClosed
 	}
-	return s.db.has(key, s.seq)
+	found, err := s.db.has(key, s.seq)
+	err = s.read(err)
+	return found && err == nil, err
 }
 
 // GetMany is DB.GetMany on the snapshot.
@@ -50,7 +75,11 @@ func (s *Snapshot) GetMany(keys [][]byte) ([][]byte, error) {
 	if s.closed.Load() {
 		return nil, ErrClosed
 	}
-	return s.db.getMany(keys, s.seq)
+	values, err := s.db.getMany(keys, s.seq)
+	if err = s.read(err); err != nil {
+		return nil, err
+	}
+	return values, nil
 }
 
 // NewIter is DB.NewIter on the snapshot. The iterator remains usable after the snapshot is
@@ -60,13 +89,17 @@ func (s *Snapshot) NewIter(o *IterOptions) (*Iter, error) {
 		return nil, ErrClosed
 	}
 	it, err := s.db.openIter(o, s.seq, nil)
-	if it == nil && err == nil {
+	if err = s.read(err); err != nil {
+		if it != nil {
+			it.Close()
+		}
+		return nil, err
+	}
+	if it == nil {
 		it = s.db.noIter()
 	}
-	if it != nil {
-		it.snapshot = s
-	}
-	return it, err
+	it.snapshot = s
+	return it, nil
 }
 
 // Close lets compactions drop what only this snapshot sees. It returns nil. A second Close

@@ -95,6 +95,14 @@ func (t *table) open() (*sstable.Reader, error) {
 	return r, nil
 }
 
+// closedErr returns ErrClosed in place of the error of a read whose table Close has closed.
+func (d *DB) closedErr(err error) error {
+	if err != nil && errors.Is(err, fs.ErrClosed) && d.state.Load() == nil {
+		return ErrClosed
+	}
+	return err
+}
+
 // isFinal reports whether the error is about the file's contents, so that a retry is futile.
 func isFinal(err error) bool {
 	return errors.Is(err, ErrCorruption) || errors.Is(err, ErrUnsupported)

@@ -73,7 +73,7 @@ func (t *Tx) changed(since uint64) (bool, error) {
 				continue // it holds nothing newer than the transaction
 			}
 			if changed, err := t.changedInTable(meta, since); changed || err != nil {
-				return changed, err
+				return changed, d.closedErr(err)
 			}
 		}
 	}

@@ -82,12 +82,14 @@ func (q *jointQueue) tried(conflict bool) {
 func (q *jointQueue) transact(ctx context.Context, d *DB, o *TxOptions, fn func(tx *Tx) error) (again bool, err error) {
 	r := &rider{turn: make(chan *joint, 1), done: make(chan error, 1)}
 	j := q.wait(ctx, r)
+	if err := ctx.Err(); err != nil {
+		if j != nil {
+			q.advance(j)
+		}
+		return false, err
+	}
 	if j == nil {
 		return d.transactOnce(o, fn)
-	}
-	if err := ctx.Err(); err != nil {
-		q.advance(j)
-		return false, err
 	}
 	tx, first, err := q.begin(d, j, o)
 	if err != nil {
@@ -106,12 +108,16 @@ func (q *jointQueue) transact(ctx context.Context, d *DB, o *TxOptions, fn func(
 	}()
 	err = fn(tx)
 	ran = true
-	switch unusable := tx.err != nil || tx.expired.Load(); {
-	case unusable && !first: // alone it may be small enough
+	old := tx.batch.count > 0 && tx.tooOld(time.Now())
+	switch unusable := old || tx.err != nil || tx.expired.Load(); {
+	case unusable && !first: // alone it may be small enough, and is younger
 		q.advance(j)
 		return d.transactOnce(o, fn)
-	case err == nil:
-		err = tx.usable()
+	case err != nil:
+	default:
+		if err = tx.usable(); err == nil && old {
+			err = tx.expiredErr()
+		}
 	}
 	if first && err != nil || !tx.closed && tx.batch.count == 0 {
 		// There is nothing to commit, and fn has seen nothing that is not committed yet.
@@ -123,10 +129,14 @@ func (q *jointQueue) transact(ctx context.Context, d *DB, o *TxOptions, fn func(
 	}
 	tx.Discard()
 	q.advance(j)
-	if cerr := q.result(j, r); cerr != nil {
+	switch cerr := q.result(j, r); {
+	case cerr == nil:
+		return false, err
+	case errors.Is(cerr, ErrTxLimit): // it was too old when all members had run
+		return d.transactOnce(o, fn)
+	default:
 		return errors.Is(cerr, ErrConflict), cerr
 	}
-	return false, err
 }
 
 // wait waits for r's turn, and returns nil if it does not come in time.
@@ -238,7 +248,7 @@ func (q *jointQueue) advance(j *joint) {
 		q.mu.Unlock()
 		return
 	}
-	if len(q.waiting) > 0 && len(j.riders) < maxRiders && (j.tx == nil || j.tx.charged < maxJointBytes) {
+	if len(q.waiting) > 0 && len(j.riders) < maxRiders && j.takesMore() {
 		j.turn = time.Now()
 		q.next(j)
 		q.mu.Unlock()
@@ -247,6 +257,13 @@ func (q *jointQueue) advance(j *joint) {
 	j.closed = true
 	q.mu.Unlock()
 	q.commit(j)
+}
+
+// takesMore reports whether more members may join: j is small enough, and not too old to be
+// committed. REQUIRES: jointQueue.mu.
+func (j *joint) takesMore() bool {
+	tx := j.tx
+	return tx == nil || tx.charged < maxJointBytes && !tx.expired.Load() && !tx.tooOld(time.Now())
 }
 
 // next gives the turn to the next call in the queue. REQUIRES: mu, and that there is one.

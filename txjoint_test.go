@@ -412,6 +412,28 @@ func TestJointGivesUp(t *testing.T) {
 	}
 }
 
+// TestJointCanceled: a transaction whose ctx is canceled while it waits for its turn, or as it gets
+// it, does not run.
+func TestJointCanceled(t *testing.T) {
+	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
+	defer mustClose(t, db)
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	q := &db.joints
+	for what, j := range map[string]*joint{"it waits": {turn: time.Now()}, "it is its turn": nil} {
+		q.joint, q.took = j, time.Hour
+		again, err := q.transact(over, db, nil, func(*Tx) error { return errors.New("it runs") })
+		if again || err != context.Canceled {
+			t.Errorf("%s: %t, %v", what, again, err)
+		}
+		if q.joint != j || len(q.waiting) != 0 {
+			t.Errorf("%s: then the queue has %v, and %d wait", what, q.joint, len(q.waiting))
+		}
+	}
+	q.joint = nil
+	nothingLeft(t, db)
+}
+
 // TestJointLeaveOut: a joint transaction is committed without the call whose turn it is when that
 // takes too long, and only then, and once.
 func TestJointLeaveOut(t *testing.T) {
@@ -509,12 +531,13 @@ func TestJointFull(t *testing.T) {
 	}
 }
 
-// TestJointExpires: when a joint transaction is too old, the first member fails, and one that was
-// running runs again, alone.
+// TestJointExpires: when a joint transaction is too old, its members run again, each alone, and so
+// does the call that is running; those that wait join another one. Only a first member that is too
+// old by itself fails.
 func TestJointExpires(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
-	var runs [2]int
+	var runs [3]int
 	run := func(i int, expires bool) func(tx *Tx) error {
 		return func(tx *Tx) error {
 			err := add(tx, fmt.Sprint(i), 1)
@@ -526,14 +549,42 @@ func TestJointExpires(t *testing.T) {
 			return err
 		}
 	}
-	for first := range 2 { // the one during which it expires
-		runs = [2]int{}
-		errs := jointScript(t, db, func() {}, run(0, first == 0), run(1, first == 1))
-		if !errors.Is(errs[0], ErrTxLimit) || errs[1] != nil || runs != [2]int{1, 1 + first} {
-			t.Errorf("it expires in call %d: %v, they run %v times", first, errs, runs)
+	for at, want := range [][3]int{{1, 1, 1}, {2, 2, 1}, {2, 2, 2}} { // at: the call during which it expires
+		runs = [3]int{}
+		errs := jointScript(t, db, func() {}, run(0, at == 0), run(1, at == 1), run(2, at == 2))
+		if errors.Is(errs[0], ErrTxLimit) != (at == 0) || at > 0 && errs[0] != nil || errs[1] != nil || errs[2] != nil || runs != want {
+			t.Errorf("it expires in call %d: %v, they run %v times", at, errs, runs)
 		}
 	}
-	if a, b := counter(t, db, "0"), counter(t, db, "1"); a != 0 || b != 2 {
+	if a, b, c := counter(t, db, "0"), counter(t, db, "1"), counter(t, db, "2"); a != 2 || b != 3 || c != 3 {
+		t.Errorf("the counters are %d, %d and %d", a, b, c)
+	}
+	nothingLeft(t, db)
+}
+
+// TestJointOutlivesMembers: a joint transaction that has grown older than Options.TxLifetime while
+// its members ran, none of which took that long, does not make them fail.
+func TestJointOutlivesMembers(t *testing.T) {
+	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
+	defer mustClose(t, db)
+	var runs [3]int
+	q, own := &db.joints, errors.New("own")
+	errs := jointScript(t, db, func() {},
+		func(tx *Tx) error { runs[0]++; return add(tx, "0", 1) },
+		func(tx *Tx) error { runs[1]++; return add(tx, "1", 1) },
+		func(*Tx) error {
+			if runs[2]++; runs[2] == 1 {
+				q.mu.Lock()
+				q.joint.tx.begun = q.joint.tx.begun.Add(-db.opts.TxLifetime - time.Second)
+				q.mu.Unlock()
+			}
+			return own
+		},
+	)
+	if errs[0] != nil || errs[1] != nil || errs[2] != own || runs != [3]int{2, 2, 2} {
+		t.Errorf("%v, they run %v times", errs, runs)
+	}
+	if a, b := counter(t, db, "0"), counter(t, db, "1"); a != 1 || b != 1 {
 		t.Errorf("the counters are %d and %d", a, b)
 	}
 	nothingLeft(t, db)

@@ -20,7 +20,17 @@ func (d *DB) applyEdit(edit *manifest.Edit, added []*manifest.TableMeta, flushed
 }
 
 // applyEditTo is applyEdit, but change modifies the memtables of the new read state.
-func (d *DB) applyEditTo(edit *manifest.Edit, added []*manifest.TableMeta, change func(s *readState)) (err error) {
+func (d *DB) applyEditTo(edit *manifest.Edit, added []*manifest.TableMeta, change func(s *readState)) error {
+	failed, err := d.changeVersion(edit, added, change)
+	if failed {
+		d.opts.Events.failed(err)
+	}
+	return err
+}
+
+// changeVersion is applyEditTo without the event. failed reports that the MANIFEST has failed now;
+// the caller then calls Events.Failed, without any lock, since that may call methods of the DB.
+func (d *DB) changeVersion(edit *manifest.Edit, added []*manifest.TableMeta, change func(s *readState)) (failed bool, err error) {
 	d.manifestMu.Lock()
 	defer d.manifestMu.Unlock()
 	defer func() {
@@ -32,7 +42,7 @@ func (d *DB) applyEditTo(edit *manifest.Edit, added []*manifest.TableMeta, chang
 		}
 	}()
 	if err := d.bg.fatal(); err != nil {
-		return err
+		return false, err
 	}
 	old := d.state.Load().version // only changes under manifestMu
 	next, err := old.Apply(edit)
@@ -62,24 +72,20 @@ func (d *DB) applyEditTo(edit *manifest.Edit, added []*manifest.TableMeta, chang
 	})
 	d.retire(old)
 	d.filterManager.Changed()
-	return nil
+	return false, nil
 }
 
-// fail records that the MANIFEST is in an unknown state. From then on no file is removed, since
-// the next Open may find either the old or the new version.
-func (d *DB) fail(err error) error {
-	first := false
+// fail records that the MANIFEST is in an unknown state, and returns the first such error. From
+// then on no file is removed, since the next Open may find either the old or the new version.
+func (d *DB) fail(err error) (first bool, fatal error) {
 	d.bg.change(func() {
 		if first = d.bg.fatalErr == nil; first {
 			d.bg.fatalErr = fmt.Errorf("%w: the MANIFEST: %w", ErrReopen, err)
 			d.opts.Logger.Error("the MANIFEST failed, no more writes are accepted", "err", err)
 		}
-		err = d.bg.fatalErr
+		fatal = d.bg.fatalErr
 	})
-	if first {
-		d.opts.Events.failed(err)
-	}
-	return err
+	return first, fatal
 }
 
 // retire releases a version once no reader without a reference can be using it. It does not

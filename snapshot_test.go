@@ -1,0 +1,101 @@
+package sift
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"github.com/siftdb/sift/internal/vfs/vfstest"
+)
+
+// hookedPrefix is a Prefixer that calls a function once, before it looks at a key.
+type hookedPrefix struct {
+	Prefixer
+	hook atomic.Pointer[func()]
+}
+
+func (p *hookedPrefix) PrefixLen(key []byte) int {
+	if fn := p.hook.Swap(nil); fn != nil {
+		(*fn)()
+	}
+	return p.Prefixer.PrefixLen(key)
+}
+
+// TestSnapshotClosedMeanwhile: a read of a snapshot that is closed meanwhile fails. It must not
+// miss a key that a compaction has dropped since.
+func TestSnapshotClosedMeanwhile(t *testing.T) {
+	faulty := vfstest.Inject(vfstest.NewMem())
+	prefix := &hookedPrefix{Prefixer: FixedPrefix(1)}
+	o := uncached(faulty)
+	o.Prefix = prefix
+	db := mustOpen(t, "db", o)
+	defer mustClose(t, db)
+	key := []byte("key")
+	within := &IterOptions{Prefix: []byte("k")}
+	for _, c := range []struct {
+		name string
+		// early: the snapshot is closed, and the database compacted, before the read begins to
+		// look at the database; otherwise the snapshot is closed while the read waits for the disk.
+		early bool
+		read  func(s *Snapshot, it *Iter) error
+	}{
+		{"NewIter", true, func(s *Snapshot, _ *Iter) error {
+			it, err := s.NewIter(within)
+			if err == nil {
+				it.Close()
+			}
+			return err
+		}},
+		{"Reset", true, func(_ *Snapshot, it *Iter) error { return it.Reset(within) }},
+		{"HasPrefix", true, func(s *Snapshot, _ *Iter) error { _, err := s.HasPrefix([]byte("k")); return err }},
+		{"HasRange", true, func(s *Snapshot, _ *Iter) error { _, err := s.HasRange([]byte("k"), []byte("l")); return err }},
+		{"HasRanges", false, func(s *Snapshot, _ *Iter) error {
+			_, err := s.HasRanges([]KeyRange{{[]byte("k"), []byte("l")}})
+			return err
+		}},
+		{"Get", false, func(s *Snapshot, _ *Iter) error { _, err := s.Get(key); return err }},
+		{"Has", false, func(s *Snapshot, _ *Iter) error { _, err := s.Has(key); return err }},
+		{"GetMany", false, func(s *Snapshot, _ *Iter) error { _, err := s.GetMany([][]byte{key}); return err }},
+		{"View", false, func(s *Snapshot, _ *Iter) error {
+			return s.View(key, func([]byte) error { return errors.New("there is a value") })
+		}},
+	} {
+		if err := errors.Join(db.Put(key, []byte("value"), NoSync), db.Flush()); err != nil {
+			t.Fatal(err)
+		}
+		s := db.Snapshot()
+		it, err := s.NewIter(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := db.Delete(key, NoSync); err != nil {
+			t.Fatal(err)
+		}
+		if c.early {
+			hook := func() {
+				s.Close()
+				if err := db.Compact(context.Background(), nil, nil); err != nil {
+					t.Error(err)
+				}
+			}
+			prefix.hook.Store(&hook)
+		} else {
+			faulty.SetHook(func(op vfstest.Op) error {
+				if onTable(op) && op.Kind == vfstest.OpReadAt {
+					s.Close()
+				}
+				return nil
+			})
+		}
+		err = c.read(s, it)
+		faulty.SetHook(nil)
+		if !s.closed.Load() {
+			t.Fatalf("%s: the snapshot was not closed", c.name)
+		}
+		if !errors.Is(err, ErrClosed) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		it.Close() // returns the error of Reset
+	}
+}
