@@ -163,32 +163,6 @@ func TestClosedWhileReading(t *testing.T) {
 	}
 }
 
-// TestCheckpointBesideIngest: in a checkpoint made when an ingestion has added its tables, but has
-// not become visible, the MANIFEST's last sequence number is that of the ingestion.
-func TestCheckpointBesideIngest(t *testing.T) {
-	mem := vfstest.NewMem()
-	db := mustOpen(t, "db", uncached(mem))
-	defer mustClose(t, db)
-	seq := db.visible.Load()
-	err := db.Ingest(context.Background(), func(yield func(Op, error) bool) { yield(Op{Key: []byte("key")}, nil) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	db.visible.Store(seq) // as a moment before
-	err = db.Checkpoint("copy")
-	db.visible.Store(seq + 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	state, err := manifest.Load(mem, "copy")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if state.LastSeq != seq+1 {
-		t.Errorf("the last sequence number is %d, want %d", state.LastSeq, seq+1)
-	}
-}
-
 // TestScanEnds: a loop over Scan closes its iterator, however it ends, so the tables that it has
 // read can be removed.
 func TestScanEnds(t *testing.T) {
