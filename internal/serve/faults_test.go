@@ -208,6 +208,42 @@ func TestDamagedFilter(t *testing.T) {
 	}
 }
 
+// A filter that is found to be damaged after some of its redo entries were read is not checkpointed
+// when the server is closed.
+func TestDamagedRedo(t *testing.T) {
+	db, _ := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, item := range []string{"x", "y"} {
+		c := lone(s)
+		args := fields("BF.ADD f " + item)
+		c.do(lookup(args[0]), args)
+		if err := c.settle(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := filterOf(s, "f")
+	if err := db.Put(redoKey(f.id, f.lsn), []byte("no redo entry"), nil); err != nil {
+		t.Fatal(err)
+	}
+	s, err = New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if filterOf(s, "f").damage == nil {
+		t.Error("the damage is not found")
+	}
+	if err := s.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	go s.Serve()
+	if err := s.Close(time.Second); err != nil {
+		t.Error(err)
+	}
+}
+
 // Clients without the password cannot take the memory for requests from the others.
 func TestStrangersBudget(t *testing.T) { everyWay(t, testStrangersBudget) }
 
