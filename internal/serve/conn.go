@@ -91,6 +91,7 @@ func (c *client) settle() error {
 func (t *turn) settle(replies bool) (err error) {
 	w, s := t.writes, t.srv
 	written := false // in a group, a write after all reads confirms them
+	err = w.err      // of an earlier write, which replies may acknowledge
 	if len(w.pended) > 0 || len(w.touched) > 0 {
 		w.hold()
 		written = len(w.pended) > 0

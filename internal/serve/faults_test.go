@@ -381,6 +381,24 @@ func testLostWriteIsNotAcknowledged(t *testing.T, fsync Fsync) {
 	}
 }
 
+// Nor is a large SET, which is written before the end of the pipeline.
+func TestLostLargeSetIsNotAcknowledged(t *testing.T) {
+	for _, fsync := range []Fsync{FsyncAlways, FsyncEverySec, FsyncNo} {
+		db, fsys := faultyStore(t)
+		s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: fsync})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fsys.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool { return strings.Contains(op.Name, ".log") }})
+		c := lone(s)
+		value := strings.Repeat("v", heavyBytes)
+		c.carryOutLarge(lookup([]byte("set")), [][]byte{[]byte("SET"), []byte("k"), []byte(value)}, writeCopies*heavyBytes)
+		if err := c.settle(); err == nil {
+			t.Errorf("fsync %s: the client gets %q", fsync, c.w.Buf)
+		}
+	}
+}
+
 // With --fsync always no reply shows a write that is not yet durable.
 func TestReadersWaitForSync(t *testing.T) {
 	db, _ := faultyStore(t)
