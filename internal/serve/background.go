@@ -252,12 +252,15 @@ func (s *Server) collectOld() error {
 	return nil
 }
 
-// isNamed reports whether a filter belongs to a key.
+// isNamed reports whether a filter belongs to a key. It looks at one moment of the store, because
+// MOVE may give the filter's name to a database that was looked at before.
 func (s *Server) isNamed(id uint64) (named bool, err error) {
 	s.world.RLock()
 	defer s.world.RUnlock()
+	now := s.db.Snapshot()
+	defer now.Close()
 	for i := range s.gens {
-		if named, err = s.db.Has(nameKey(s.gens[i].Load(), id)); named || err != nil {
+		if named, err = now.Has(nameKey(s.gens[i].Load(), id)); named || err != nil {
 			break
 		}
 	}

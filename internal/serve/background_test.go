@@ -48,6 +48,54 @@ func TestSweeperPassesDamage(t *testing.T) {
 	}
 }
 
+// A filter that moves from one database to another is not taken for a deleted one, whose entries the
+// collector removes.
+func TestMovingFilterIsNamed(t *testing.T) {
+	db, _ := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := lone(s)
+	run := func(call, want string) bool {
+		c.w.Buf = c.w.Buf[:0]
+		args := fields(call)
+		c.do(lookup(args[0]), args)
+		if err := c.settle(); err != nil || string(c.w.Buf) != want {
+			t.Errorf("%s: %q, %v", call, c.w.Buf, err)
+			return false
+		}
+		return true
+	}
+	if !run("BF.ADD f x", ":1\r\n") {
+		return
+	}
+	id := filterOf(s, "f").id
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for to := numDatabases - 1; ; to = numDatabases - 1 - to {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if !run(fmt.Sprintf("MOVE f %d", to), ":1\r\n") {
+				return
+			}
+			c.db = to
+		}
+	}()
+	for i := range 20_000 {
+		if named, err := s.isNamed(id); err != nil || !named {
+			t.Errorf("try %d: named %v, %v", i, named, err)
+			break
+		}
+	}
+	close(stop)
+	<-done
+}
+
 // waitFor waits until is returns true. what says the same in words.
 func waitFor(t *testing.T, what string, is func() bool) {
 	t.Helper()
