@@ -71,6 +71,41 @@ func TestTransactions(t *testing.T) {
 	}
 }
 
+// A key is watched in the database that was selected, whatever SWAPDB puts there.
+func TestWatchAndSwapDB(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	c, other := dial(t, s), dial(t, s)
+	other.do("SET", "zero", "v")
+	for _, test := range []struct {
+		watch, other string // commands, separated by commas
+		want         any
+	}{
+		{"WATCH k", "SWAPDB 0 1", []any{}},
+		{"WATCH zero", "SWAPDB 0 1,SWAPDB 0 1", null{2}},
+		{"SELECT 1,WATCH zero,SELECT 0", "SWAPDB 0 1,SWAPDB 0 1", null{2}},
+		{"WATCH k", "SWAPDB 0 1,SET k v,DEL k", null{2}},
+		{"WATCH k", "SWAPDB 0 1,SWAPDB 0 1,SET k v,DEL k", null{2}},
+		{"WATCH k", "SWAPDB 0 1,SELECT 1,SET k v,DEL k,SELECT 0", []any{}},
+		{"WATCH k,SELECT 1,WATCH k,SELECT 0", "SWAPDB 0 1", []any{}},
+		{"WATCH k,SELECT 1,WATCH k,SELECT 0", "SWAPDB 0 1,SET k v,DEL k", null{2}},
+		{"WATCH k,SELECT 1,WATCH k,SELECT 0", "SWAPDB 0 1,SELECT 1,SET k v,DEL k,SELECT 0", null{2}},
+	} {
+		for call := range strings.SplitSeq(test.watch, ",") {
+			c.do(strings.Fields(call)...)
+		}
+		for call := range strings.SplitSeq(test.other, ",") {
+			other.do(strings.Fields(call)...)
+		}
+		c.do("MULTI")
+		if got := c.do("EXEC"); fmt.Sprint(got) != fmt.Sprint(test.want) {
+			t.Errorf("%s; %s: %v", test.watch, test.other, got)
+		}
+	}
+	if got := s.watching.Load(); got != 0 {
+		t.Errorf("%d keys are watched", got)
+	}
+}
+
 // With WATCH no increment is lost between a GET and a SET.
 func TestWatchedIncrements(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
