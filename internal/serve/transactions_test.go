@@ -106,6 +106,37 @@ func TestWatchAndSwapDB(t *testing.T) {
 	}
 }
 
+// A client that begins to watch a key while another one is about to write it, and reads the old
+// value, is notified.
+func TestWatchDuringWrite(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	c, writer := dial(t, s), lone(s)
+	for _, change := range []func(){
+		func() { writer.setString([]byte("k"), []byte("new"), 0) },
+		func() { writer.remove([]byte("k")) },
+	} {
+		c.do("SET", "k", "old")
+		writer.hold()
+		err := writer.locked(func() error {
+			change()
+			c.do("WATCH", "k")
+			if got := c.do("GET", "k"); got != "old" {
+				t.Errorf("GET: %v", got)
+			}
+			return nil
+		}, []byte("k"))
+		writer.release()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.do("MULTI")
+		c.do("SET", "k", "lost")
+		if got := c.do("EXEC"); got != any(null{2}) {
+			t.Errorf("EXEC: %v", got)
+		}
+	}
+}
+
 // With WATCH no increment is lost between a GET and a SET.
 func TestWatchedIncrements(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})

@@ -32,12 +32,16 @@ type writes struct {
 	flushes  uint64
 	needSync bool // something was put since the last sync
 	batch    sift.Batch
-	batchErr error    // something that the batch needs could not be read
-	changed  [][]byte // the heads that the batch changes, for clients that watch them
-	due      int64    // when the first key of the batch expires; never: none does
-	garbage  []uint64
-	keyBuf   []byte
-	valBuf   []byte
+	batchErr error // something that the batch needs could not be read
+	// The store's keys of the heads that the batch changes, one after the other, and where each
+	// ends. They are noted even if nobody watches a key yet: a client that begins to do so before
+	// the batch is written may still read the old state.
+	changed     []byte
+	changedEnds []int
+	due         int64 // when the first key of the batch expires; never: none does
+	garbage     []uint64
+	keyBuf      []byte
+	valBuf      []byte
 
 	// overlay holds the heads that a transaction has changed, nil for one that it has removed.
 	// While it is not nil, all changes stay in the batch.
@@ -247,7 +251,7 @@ func (w *writes) begin() {
 	if w.overlay == nil {
 		w.batch.Reset()
 		w.due = never
-		w.changed = w.changed[:0]
+		w.changed, w.changedEnds = w.changed[:0], w.changedEnds[:0]
 	}
 }
 
@@ -262,18 +266,24 @@ func (w *writes) apply() error {
 	w.needSync = true
 	err := w.srv.put(&w.batch)
 	w.srv.expiring.due(w.due)
-	for i, head := range w.changed {
-		w.srv.signal(head)
-		w.changed[i] = nil
+	if w.srv.watching.Load() > 0 {
+		from := 0
+		for _, end := range w.changedEnds {
+			w.srv.signal(w.changed[from:end])
+			from = end
+		}
 	}
-	w.changed = w.changed[:0]
+	w.changed, w.changedEnds = w.changed[:0], w.changedEnds[:0]
 	w.collectGarbage()
 	w.dropLarge()
 	return err
 }
 
-// dropLarge drops memory that held large values.
+// dropLarge drops memory that held large values or many keys.
 func (w *writes) dropLarge() {
+	if cap(w.changed)+8*cap(w.changedEnds) > w.kept {
+		w.changed, w.changedEnds = nil, nil
+	}
 	if cap(w.valBuf) > w.kept {
 		w.valBuf = nil
 	}
@@ -348,9 +358,8 @@ func (w *writes) note(v []byte) {
 	} else {
 		w.srv.keyCounts.noteChange(w.keyBuf)
 	}
-	if w.overlay != nil || w.srv.watching.Load() > 0 {
-		w.changed = append(w.changed, append([]byte{}, w.keyBuf...))
-	}
+	w.changed = append(w.changed, w.keyBuf...)
+	w.changedEnds = append(w.changedEnds, len(w.changed))
 }
 
 // setString sets a key to a string, whatever it held. The stripe is locked.
