@@ -457,6 +457,22 @@ func TestReadersOfFiltersWaitForSync(t *testing.T) {
 	}
 }
 
+// The time that a command takes does not count as time in which the client has not read its reply.
+func TestReplyToLongCommand(t *testing.T) { everyWay(t, testReplyToLongCommand) }
+
+func testReplyToLongCommand(t *testing.T) {
+	const limit = 400 * time.Millisecond
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo, WriteTimeout: limit})
+	c, other := dial(t, s), dial(t, s)
+	if got := c.do("PING"); got != simple("PONG") {
+		t.Fatal(got)
+	}
+	other.do("CLIENT", "PAUSE", fmt.Sprint((5 * limit / 2).Milliseconds()), "ALL")
+	if got := c.do("PING"); got != simple("PONG") {
+		t.Error(got)
+	}
+}
+
 // CLIENT KILL closes at once a client that does not read its replies.
 func TestKillOfOneThatDoesNotRead(t *testing.T) { everyWay(t, testKillOfOneThatDoesNotRead) }
 
