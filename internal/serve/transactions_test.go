@@ -137,6 +137,35 @@ func TestWatchDuringWrite(t *testing.T) {
 	}
 }
 
+// A scan that begins in a transaction finds the keys that the transaction has changed, even if it
+// goes on afterwards.
+func TestScanInTransaction(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	c := dial(t, s)
+	c.do("MSET", "b", "1", "d", "1", "f", "1", "h", "1")
+	for _, call := range []string{"MULTI", "MSET a 2 b 2 c 2 i 2 j 2", "DEL d", "KEYS *", "SCAN 0 COUNT 3"} {
+		c.do(strings.Fields(call)...)
+	}
+	got, ok := c.do("EXEC").([]any)
+	if !ok || len(got) != 4 {
+		t.Fatal(got)
+	}
+	const want = "[a b c f h i j]"
+	if fmt.Sprint(got[2]) != want {
+		t.Errorf("KEYS: %v, want %s", got[2], want)
+	}
+	var found []any
+	for reply := got[3].([]any); ; reply = c.do("SCAN", reply[0].(string), "COUNT", "1").([]any) {
+		found = append(found, reply[1].([]any)...)
+		if reply[0] == "0" {
+			break
+		}
+	}
+	if fmt.Sprint(found) != want {
+		t.Errorf("SCAN: %v, want %s", found, want)
+	}
+}
+
 // With WATCH no increment is lost between a GET and a SET.
 func TestWatchedIncrements(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
