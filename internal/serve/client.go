@@ -346,7 +346,7 @@ func (c *client) carryOutHeld(cmd *command, args [][]byte) {
 		return
 	}
 	if cmd.flags&unlocked != 0 {
-		err := c.commitPending()
+		err := c.commit() // WAIT and SAVE cover it
 		c.release()
 		if err != nil {
 			c.abort(err)

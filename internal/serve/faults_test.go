@@ -423,6 +423,26 @@ func TestReadersWaitForSync(t *testing.T) {
 	}
 }
 
+// WAIT syncs what the commands before it in the pipeline have changed, filters included.
+func TestWaitSyncsFilters(t *testing.T) {
+	db, _ := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := lone(s)
+	for _, call := range []string{"BF.ADD f x", "BF.ADD f y", "CF.ADD g x", "SET k v", "WAIT 0 0"} {
+		args := fields(call)
+		c.do(lookup(args[0]), args)
+	}
+	if got, want := string(c.w.Buf), ":1\r\n:1\r\n:1\r\n+OK\r\n:0\r\n"; got != want {
+		t.Fatalf("%q, want %q", got, want)
+	}
+	if s.unsynced() || filterOf(s, "f").parts().RedoBytes() > 0 || filterOf(s, "g").parts().RedoBytes() > 0 {
+		t.Error("not all is durable after WAIT")
+	}
+}
+
 // Nor does a reply show another client's change of a filter that is not yet durable.
 func TestReadersOfFiltersWaitForSync(t *testing.T) {
 	db, _ := faultyStore(t)
