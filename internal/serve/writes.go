@@ -315,13 +315,14 @@ func (w *writes) applyAll() error {
 	return err
 }
 
-// collectGarbage passes the filters whose deletion has been written to the collector. Those that do
-// not fit in its channel are found at the next start.
+// collectGarbage passes the filters whose deletion has been written to the collector. It looks for
+// those that do not fit in its channel.
 func (w *writes) collectGarbage() {
 	for _, id := range w.garbage {
 		select {
 		case w.srv.garbage <- id:
 		default:
+			w.srv.oldLeft.Store(true)
 		}
 	}
 	w.garbage = w.garbage[:0]
