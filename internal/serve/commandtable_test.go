@@ -5,6 +5,30 @@ import (
 	"testing"
 )
 
+// RESET ends what CLIENT REPLY and READONLY have set.
+func TestResetOfModes(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	c := dial(t, s)
+	var b []byte
+	for _, call := range []string{"CLIENT REPLY OFF", "PING", "RESET", "ECHO x"} {
+		b = appendCall(b, strings.Fields(call)...)
+	}
+	c.conn.Write(b)
+	for _, want := range []any{simple("RESET"), "x"} {
+		if got := c.reply(); got != want {
+			t.Fatalf("%v, want %v", got, want)
+		}
+	}
+	db := groupDB(t)
+	startGroup(t, db, true)
+	follower, _ := startGroup(t, db, false)
+	f := dial(t, follower)
+	f.do("READONLY")
+	wantReply(t, f.do("GET", "foo"), "nil")
+	f.do("RESET")
+	wantReply(t, f.do("GET", "foo"), "-MOVED 12182 ")
+}
+
 // COMMAND GETKEYS of a command whose key comes after a subcommand.
 func TestCommandGetKeysOfSubcommands(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
