@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -27,6 +28,21 @@ func TestResetOfModes(t *testing.T) {
 	wantReply(t, f.do("GET", "foo"), "nil")
 	f.do("RESET")
 	wantReply(t, f.do("GET", "foo"), "-MOVED 12182 ")
+}
+
+// SLOWLOG does not show a password.
+func TestSlowlogHidesPassword(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	c := dial(t, s)
+	c.do("CONFIG", "SET", "slowlog-log-slower-than", "0")
+	c.do("CONFIG", "SET", "timeout", "0", "RequirePass", "secret")
+	c.do("MULTI")
+	c.do("CONFIG", "SET", "requirepass", "secret")
+	c.do("EXEC")
+	got := fmt.Sprint(c.do("SLOWLOG", "GET", "-1"))
+	if strings.Contains(got, "secret") || strings.Count(got, "(redacted)") != 2 || !strings.Contains(got, "slowlog-log-slower-than 0") {
+		t.Error(got)
+	}
 }
 
 // COMMAND GETKEYS of a command whose key comes after a subcommand.
