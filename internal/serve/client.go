@@ -397,11 +397,12 @@ func (c *client) abort(err error) {
 	c.quit = true
 }
 
-// reject refuses a command. An EXEC that is refused ends its transaction.
+// reject refuses a command. An EXEC that is refused ends its transaction, and what is watched.
 func (c *client) reject(cmd *command, text string) {
 	cmd.rejected.Add(1)
 	if cmd.name == "exec" {
 		c.dropQueue()
+		c.unwatch()
 		text = "EXECABORT Transaction discarded because of: " + strings.TrimPrefix(text, "ERR ")
 	}
 	c.fault(text)

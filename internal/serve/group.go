@@ -322,6 +322,7 @@ func (c *client) stays(cmd *command) bool {
 	if s.retired.Load() {
 		if cmd.name == "exec" {
 			c.dropQueue()
+			c.unwatch()
 		}
 		c.w.Error(errNotWritten.Error())
 		return false

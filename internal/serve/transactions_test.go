@@ -166,6 +166,23 @@ func TestScanInTransaction(t *testing.T) {
 	}
 }
 
+// An EXEC that is refused ends what the client watches.
+func TestRefusedExecUnwatches(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	c, other := dial(t, s), dial(t, s)
+	c.do("WATCH", "k")
+	c.do("MULTI")
+	const want = "EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command"
+	if got := c.do("EXEC", "x"); got != failure(want) {
+		t.Errorf("%v", got)
+	}
+	other.do("SET", "k", "v")
+	c.do("MULTI")
+	if got, ok := c.do("EXEC").([]any); !ok {
+		t.Errorf("the next EXEC: %v", got)
+	}
+}
+
 // With WATCH no increment is lost between a GET and a SET.
 func TestWatchedIncrements(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
