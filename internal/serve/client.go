@@ -3,6 +3,7 @@ package serve
 import (
 	"bytes"
 	"errors"
+	"math"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -103,7 +104,7 @@ func (s *Server) accept(conn net.Conn) {
 	limits := resp.Limits{
 		MaxArgs:      maxArgs,
 		MaxBulkBytes: s.cfg.MaxBulkBytes,
-		MaxBytes:     int(min(int64(4*s.cfg.MaxBulkBytes)+maxArgs, s.cfg.RequestBytes)),
+		MaxBytes:     int(min(4*int64(s.cfg.MaxBulkBytes)+maxArgs, s.cfg.RequestBytes, math.MaxInt)),
 		Reserve:      c.reserve,
 	}
 	s.clients[c.id] = c
