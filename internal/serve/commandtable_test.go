@@ -30,6 +30,27 @@ func TestResetOfModes(t *testing.T) {
 	wantReply(t, f.do("GET", "foo"), "-MOVED 12182 ")
 }
 
+// CLIENT PAUSE WRITE delays an EXEC only if it writes.
+func TestPausedExec(t *testing.T) { everyWay(t, testPausedExec) }
+
+func testPausedExec(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	reader, writer, other := dial(t, s), dial(t, s), dial(t, s)
+	reader.do("MULTI")
+	reader.do("GET", "k")
+	writer.do("MULTI")
+	writer.do("SET", "k", "v")
+	other.do("CLIENT", "PAUSE", "100000", "WRITE")
+	writer.conn.Write(appendCall(nil, "EXEC"))
+	if got := fmt.Sprint(reader.do("EXEC")); got != "[{2}]" {
+		t.Errorf("an EXEC that reads: %v", got)
+	}
+	other.do("CLIENT", "UNPAUSE")
+	if got := fmt.Sprint(writer.reply()); got != "[OK]" {
+		t.Errorf("an EXEC that writes: %v", got)
+	}
+}
+
 // SLOWLOG does not show a password.
 func TestSlowlogHidesPassword(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
