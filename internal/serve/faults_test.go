@@ -244,6 +244,47 @@ func TestDamagedRedo(t *testing.T) {
 	}
 }
 
+// A command that cannot replace a filter, because the key's head cannot be read, leaves the filter
+// as it is.
+func TestFilterStaysIfNotReplaced(t *testing.T) {
+	db, _ := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(calls ...string) string {
+		c := lone(s)
+		for _, call := range calls {
+			args := fields(call)
+			c.do(lookup(args[0]), args)
+		}
+		if err := c.settle(); err != nil {
+			return "-" + err.Error()
+		}
+		return string(c.w.Buf)
+	}
+	run("BF.ADD f x", "EXPIRE f 1000")
+	if err := db.Put([]byte("k\x00\x00\x00\x00f"), []byte("\xffno head"), nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, call := range []string{"SET f v", "MSET a 1 f v", "SETEX f 10 v", "SET f v EX 10", "DEL f", "EXPIRE f 5", "RENAME f g", "MULTI,SETEX f 10 v,MSET a 1 f v,EXEC"} {
+		if got := run(strings.Split(call, ",")...); !strings.Contains(got, errHead.Error()) {
+			t.Errorf("%s: %q", call, got)
+		}
+		if got := run("BF.EXISTS f x"); got != ":1\r\n" {
+			t.Fatalf("after %s: BF.EXISTS: %q", call, got)
+		}
+	}
+	// The other commands of a transaction are carried out.
+	run("MULTI", "SET b 1", "SETEX f 10 v", "EXEC")
+	if got := run("GET b", "BF.EXISTS f x"); got != "$1\r\n1\r\n:1\r\n" {
+		t.Errorf("after EXEC: %q", got)
+	}
+	if s.failed.Load() {
+		t.Error("the server takes no more writes")
+	}
+}
+
 // Clients without the password cannot take the memory for requests from the others.
 func TestStrangersBudget(t *testing.T) { everyWay(t, testStrangersBudget) }
 

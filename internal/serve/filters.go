@@ -291,6 +291,10 @@ func (s *Server) createAs(c *client, key []byte, k kind, expiry int64, replace b
 	f.name = string(c.headKey(nil, key))
 	f.id = s.nextID.Add(1)
 	c.begin()
+	if !c.unindex(key) {
+		s.filterBytes.Add(-int64(f.memory()))
+		return c.batchErr
+	}
 	c.forget(&c.batch, st, key)
 	c.setHead(key, head{kind: k, expiry: expiry, payload: binary.BigEndian.AppendUint64(nil, f.id)})
 	c.batch.Put(nameKey(c.gen(), f.id), key)

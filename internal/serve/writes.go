@@ -136,12 +136,19 @@ func (w *writes) writePending() {
 				named |= bit
 				st.names.Lock() // readers wait until the store has it
 			}
-			w.forget(&w.pending, st, key)
 		}
 		if !large && w.err == nil && w.srv.expiring.has(p.hash) {
 			w.err = w.dropExpiry(&w.pending, key)
 		}
 		from = p.end
+	}
+	if named != 0 && w.err == nil { // otherwise nothing changes
+		from = 0
+		for _, p := range w.pended {
+			w.db = p.db
+			w.forget(&w.pending, &w.srv.stripes[p.hash%numStripes], w.pendKeys[from+genLen:p.end])
+			from = p.end
+		}
 	}
 	w.db = selected
 	if w.err == nil {
@@ -305,6 +312,7 @@ func (w *writes) applyAll() error {
 		w.srv.keyCounts.noteChange([]byte(head))
 	}
 	w.overlay = nil
+	w.batchErr = nil // of the last command, which has changed nothing
 	if err == nil {
 		err = w.apply()
 	}
@@ -328,12 +336,11 @@ func (w *writes) collectGarbage() {
 	w.garbage = w.garbage[:0]
 }
 
-// setHead adds a key's new head to the batch. The key's stripe is locked.
+// setHead adds a key's new head to the batch, after unindex. The key's stripe is locked.
 func (w *writes) setHead(key []byte, h head) {
 	if len(h.payload) > shortBytes {
 		w.srv.saw(key, len(h.payload))
 	}
-	w.unindex(key)
 	w.keyBuf = w.headKey(w.keyBuf[:0], key)
 	w.valBuf = appendHead(w.valBuf[:0], h)
 	w.batch.Put(w.keyBuf, w.valBuf)
@@ -345,11 +352,14 @@ func (w *writes) setHead(key []byte, h head) {
 	}
 }
 
-// unindex adds the removal of a key's entry in the expiry index to the batch.
-func (w *writes) unindex(key []byte) {
-	if err := w.dropExpiry(&w.batch, key); err != nil && w.batchErr == nil {
+// unindex adds the removal of a key's entry in the expiry index to the batch. If the key's head
+// cannot be read it returns false: then the key must not change, and apply returns the error.
+func (w *writes) unindex(key []byte) bool {
+	err := w.dropExpiry(&w.batch, key)
+	if err != nil && w.batchErr == nil {
 		w.batchErr = err
 	}
+	return err == nil
 }
 
 // note records that the batch changes the head whose key is in keyBuf.
@@ -365,19 +375,22 @@ func (w *writes) note(v []byte) {
 
 // setString sets a key to a string, whatever it held. The stripe is locked.
 func (w *writes) setString(key, value []byte, expiry int64) {
-	w.forget(&w.batch, w.srv.stripe(key), key)
-	w.setHead(key, head{kindString, expiry, value})
+	if w.unindex(key) {
+		w.forget(&w.batch, w.srv.stripe(key), key)
+		w.setHead(key, head{kindString, expiry, value})
+	}
 }
 
 // remove deletes a key. The stripe is locked.
 func (w *writes) remove(key []byte) {
-	w.forget(&w.batch, w.srv.stripe(key), key)
-	w.removeHead(key)
+	if w.unindex(key) {
+		w.forget(&w.batch, w.srv.stripe(key), key)
+		w.removeHead(key)
+	}
 }
 
-// removeHead adds the removal of a key's head to the batch.
+// removeHead adds the removal of a key's head to the batch, after unindex.
 func (w *writes) removeHead(key []byte) {
-	w.unindex(key)
 	w.keyBuf = w.headKey(w.keyBuf[:0], key)
 	w.batch.Delete(w.keyBuf)
 	w.note(nil)
