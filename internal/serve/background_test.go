@@ -48,8 +48,8 @@ func TestSweeperPassesDamage(t *testing.T) {
 	}
 }
 
-// A filter that moves from one database to another is not taken for a deleted one, whose entries the
-// collector removes.
+// A filter that moves from one database to another is not taken for a deleted one, whose entries
+// the collector removes.
 func TestMovingFilterIsNamed(t *testing.T) {
 	db, _ := faultyStore(t)
 	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})

@@ -516,7 +516,7 @@ func testOthersNeedMemory(t *testing.T) {
 	})
 }
 
-// While a filter grows, others can be created and grow, and afterwards exactly what it takes counts.
+// While a filter grows, others can be created and grow. Afterwards exactly what it takes counts.
 func TestGrowthDelaysNobody(t *testing.T) {
 	db, _ := faultyStore(t)
 	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})

@@ -107,7 +107,7 @@ type front struct {
 
 	secret      [16]byte // the prefix of the items that observe looks up
 	filterBytes atomic.Int64
-	growMu      sync.Mutex // held while filterBytes grows, except when filters are loaded; not for long
+	growMu      sync.Mutex // held while filterBytes grows, except when filters are loaded
 	makeMu      sync.Mutex // one large filter is made at a time
 
 	requestBytes  atomic.Int64
