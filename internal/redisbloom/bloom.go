@@ -108,6 +108,7 @@ func NewBloom(o BloomOptions) (*Bloom, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.alloc()
 	f.links = []link{l}
 	return f, nil
 }
@@ -118,7 +119,7 @@ func (f *Bloom) share(i int) float64 {
 	return f.promise * 6 / (n * n)
 }
 
-// sized returns a link for a number of entries at an error rate.
+// sized returns a link for a number of entries at an error rate, without memory for its bits.
 func (f *Bloom) sized(entries uint64, rate float64, maxBytes uint64) (link, error) {
 	l := link{entries: entries, err: rate}
 	var need float64
@@ -143,7 +144,6 @@ func (f *Bloom) sized(entries uint64, rate float64, maxBytes uint64) (link, erro
 	if l.bits/8 > maxBytes {
 		return l, ErrTooLarge
 	}
-	l.alloc()
 	return l, nil
 }
 
@@ -316,27 +316,42 @@ func (f *Bloom) put(l *link, h hashPair) {
 	f.size++
 }
 
-// grow adds a link.
-func (f *Bloom) grow(room uint64) error {
+// next returns the link that grow adds, without memory for its bits.
+func (f *Bloom) next(room uint64) (link, error) {
 	if f.options&optNonScaling != 0 || f.growth == 0 {
-		return ErrFull
+		return link{}, ErrFull
 	}
 	last := &f.links[len(f.links)-1]
 	hi, entries := bits.Mul64(last.entries, uint64(f.growth))
 	if hi != 0 || len(f.links) >= maxLinks || room == 0 {
-		return ErrTooLarge
+		return link{}, ErrTooLarge
 	}
 	rate := last.err * tightening
 	if f.layout == Tight {
 		rate = f.share(len(f.links))
 	}
 	if rate <= 0 {
-		return ErrTooLarge
+		return link{}, ErrTooLarge
 	}
-	l, err := f.sized(entries, rate, room)
+	return f.sized(entries, rate, room)
+}
+
+// GrowBytes returns how much room Add needs when the filter grows, 0 if it cannot.
+func (f *Bloom) GrowBytes() uint64 {
+	l, err := f.next(1 << 50)
+	if err != nil {
+		return 0
+	}
+	return l.bits/8 + 8 // sized requires a bit more than it takes
+}
+
+// grow adds a link.
+func (f *Bloom) grow(room uint64) error {
+	l, err := f.next(room)
 	if err != nil {
 		return err
 	}
+	l.alloc()
 	f.links = append(f.links, l)
 	f.redo = append(f.redo, redoLink)
 	f.redo = f.links[len(f.links)-1].append(f.redo)

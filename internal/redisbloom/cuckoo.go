@@ -252,6 +252,15 @@ func (f *Cuckoo) grow(room uint64) error {
 	return nil
 }
 
+// GrowBytes returns how much room Add needs when the filter grows, 0 if it cannot.
+func (f *Cuckoo) GrowBytes() uint64 {
+	size, ok := f.linkBytes(len(f.links))
+	if !ok || f.expansion == 0 {
+		return 0
+	}
+	return size
+}
+
 // linkBytes returns the size of link i, and false if it is too large for any memory.
 func (f *Cuckoo) linkBytes(i int) (uint64, bool) {
 	n := f.buckets

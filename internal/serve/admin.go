@@ -172,6 +172,7 @@ func reset(c *client, args [][]byte) {
 	c.db = 0
 	c.name.Store(nil)
 	c.w.Proto = 2
+	c.silence, c.readsOld = replyAll, false
 	c.trust(c.srv.password() == "")
 	c.strange = time.Now()
 	c.w.Simple("RESET")

@@ -188,22 +188,27 @@ func (s *Server) collector() {
 		s.cfg.Logger.Warn("removing old entries failed", "err", err)
 	}
 	for {
-		var err error
 		select {
 		case <-s.ctx.Done():
 			return
 		case id := <-s.garbage:
-			if id == 0 {
-				err = s.collectOld()
-			} else {
-				err = s.removeRange(binary.BigEndian.AppendUint64([]byte{spaceFilter}, id),
-					binary.BigEndian.AppendUint64([]byte{spaceFilter}, id+1))
+			if err := s.collect(id); err != nil {
+				s.cfg.Logger.Warn("removing a filter's entries failed", "err", err)
 			}
 		}
-		if err != nil {
-			s.cfg.Logger.Warn("removing a filter's entries failed", "err", err)
-		}
 	}
+}
+
+// collect removes the entries of a filter, unless id is 0, and what did not fit in garbage.
+func (s *Server) collect(id uint64) (err error) {
+	if id != 0 {
+		err = s.removeRange(binary.BigEndian.AppendUint64([]byte{spaceFilter}, id),
+			binary.BigEndian.AppendUint64([]byte{spaceFilter}, id+1))
+	}
+	if s.oldLeft.Swap(false) {
+		err = errors.Join(err, s.collectOld())
+	}
+	return err
 }
 
 // collectOld removes the entries of old generations, and filters without a name.
@@ -252,12 +257,15 @@ func (s *Server) collectOld() error {
 	return nil
 }
 
-// isNamed reports whether a filter belongs to a key.
+// isNamed reports whether a filter belongs to a key. It looks at one moment of the store, because
+// MOVE may give the filter's name to a database that was looked at before.
 func (s *Server) isNamed(id uint64) (named bool, err error) {
 	s.world.RLock()
 	defer s.world.RUnlock()
+	now := s.db.Snapshot()
+	defer now.Close()
 	for i := range s.gens {
-		if named, err = s.db.Has(nameKey(s.gens[i].Load(), id)); named || err != nil {
+		if named, err = now.Has(nameKey(s.gens[i].Load(), id)); named || err != nil {
 			break
 		}
 	}

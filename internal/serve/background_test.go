@@ -48,6 +48,98 @@ func TestSweeperPassesDamage(t *testing.T) {
 	}
 }
 
+// A filter that moves from one database to another is not taken for a deleted one, whose entries
+// the collector removes.
+func TestMovingFilterIsNamed(t *testing.T) {
+	db, _ := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := lone(s)
+	run := func(call, want string) bool {
+		c.w.Buf = c.w.Buf[:0]
+		args := fields(call)
+		c.do(lookup(args[0]), args)
+		if err := c.settle(); err != nil || string(c.w.Buf) != want {
+			t.Errorf("%s: %q, %v", call, c.w.Buf, err)
+			return false
+		}
+		return true
+	}
+	if !run("BF.ADD f x", ":1\r\n") {
+		return
+	}
+	id := filterOf(s, "f").id
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for to := numDatabases - 1; ; to = numDatabases - 1 - to {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if !run(fmt.Sprintf("MOVE f %d", to), ":1\r\n") {
+				return
+			}
+			c.db = to
+		}
+	}()
+	for i := range 20_000 {
+		if named, err := s.isNamed(id); err != nil || !named {
+			t.Errorf("try %d: named %v, %v", i, named, err)
+			break
+		}
+	}
+	close(stop)
+	<-done
+}
+
+// What is deleted while the collector has much to do is removed, too.
+func TestCollectorIsBehind(t *testing.T) {
+	db, _ := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.ctx = t.Context()
+	c := lone(s)
+	run := func(call string) {
+		args := fields(call)
+		c.do(lookup(args[0]), args)
+		if err := c.settle(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left := func() (n int) {
+		for _, space := range []byte{spaceHead, spaceName, spaceFilter} {
+			for _, err := range db.Scan(&sift.IterOptions{Prefix: []byte{space}}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				n++
+			}
+		}
+		return n
+	}
+	for _, last := range []string{"DEL f", "FLUSHDB"} {
+		run("BF.ADD f x")
+		for len(s.garbage) < cap(s.garbage) {
+			s.garbage <- 1 << 40
+		}
+		run(last)
+		for len(s.garbage) > 0 {
+			if err := s.collect(<-s.garbage); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := left(); n > 0 {
+			t.Errorf("%s: %d entries are left", last, n)
+		}
+	}
+}
+
 // waitFor waits until is returns true. what says the same in words.
 func waitFor(t *testing.T, what string, is func() bool) {
 	t.Helper()

@@ -3,6 +3,7 @@ package serve
 import (
 	"bytes"
 	"errors"
+	"math"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -103,7 +104,7 @@ func (s *Server) accept(conn net.Conn) {
 	limits := resp.Limits{
 		MaxArgs:      maxArgs,
 		MaxBulkBytes: s.cfg.MaxBulkBytes,
-		MaxBytes:     int(min(int64(4*s.cfg.MaxBulkBytes)+maxArgs, s.cfg.RequestBytes)),
+		MaxBytes:     int(min(4*int64(s.cfg.MaxBulkBytes)+maxArgs, s.cfg.RequestBytes, math.MaxInt)),
 		Reserve:      c.reserve,
 	}
 	s.clients[c.id] = c
@@ -346,7 +347,7 @@ func (c *client) carryOutHeld(cmd *command, args [][]byte) {
 		return
 	}
 	if cmd.flags&unlocked != 0 {
-		err := c.commitPending()
+		err := c.commit() // WAIT and SAVE cover it
 		c.release()
 		if err != nil {
 			c.abort(err)
@@ -397,11 +398,12 @@ func (c *client) abort(err error) {
 	c.quit = true
 }
 
-// reject refuses a command. An EXEC that is refused ends its transaction.
+// reject refuses a command. An EXEC that is refused ends its transaction, and what is watched.
 func (c *client) reject(cmd *command, text string) {
 	cmd.rejected.Add(1)
 	if cmd.name == "exec" {
 		c.dropQueue()
+		c.unwatch()
 		text = "EXECABORT Transaction discarded because of: " + strings.TrimPrefix(text, "ERR ")
 	}
 	c.fault(text)

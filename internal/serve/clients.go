@@ -3,6 +3,7 @@ package serve
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 	"sync/atomic"
@@ -312,7 +313,15 @@ func clientPause(c *client, args [][]byte) {
 // paused reports whether the client has to wait before it executes cmd.
 func (c *client) paused(cmd *command) bool {
 	p := &c.srv.pause
-	return p.until.Load() != 0 && c.trusted && !(p.writes.Load() && (cmd == nil || cmd.flags&(isWrite|exclusive) == 0))
+	return p.until.Load() != 0 && c.trusted && !(p.writes.Load() && !c.mayWrite(cmd))
+}
+
+// mayWrite reports whether a command, or an EXEC with the commands that are queued, is a write.
+func (c *client) mayWrite(cmd *command) bool {
+	if cmd == nil || cmd.name != "exec" {
+		return cmd != nil && cmd.flags&isWrite != 0
+	}
+	return slices.ContainsFunc(c.queue, func(args [][]byte) bool { return lookup(args[0]).flags&isWrite != 0 })
 }
 
 // wait waits while commands are paused, after sending the replies so far. A client of an event loop

@@ -18,6 +18,7 @@ const (
 	collects                   // a SET without options or an MSET: may wait for the end of the pipeline
 	long                       // may take long
 	free                       // takes no lock but world, so other clients cannot delay it
+	extends                    // may write a value that is much longer than the command
 )
 
 // command is an entry of the table. A positive arity is the number of arguments, including the
@@ -131,10 +132,10 @@ func init() {
 		{name: "getex", arity: -2, flags: isWrite, run: getEX},
 		{name: "getrange", arity: 4, flags: free, run: getRange},
 		{name: "substr", arity: 4, flags: free, run: getRange},
-		{name: "setrange", arity: 4, flags: isWrite, run: setRange},
+		{name: "setrange", arity: 4, flags: isWrite | extends, run: setRange},
 		{name: "msetnx", arity: -3, flags: isWrite, run: msetNX},
 		{name: "lcs", arity: -3, flags: long, run: lcsCommand},
-		{name: "setbit", arity: 4, flags: isWrite, run: setBit},
+		{name: "setbit", arity: 4, flags: isWrite | extends, run: setBit},
 		{name: "getbit", arity: 3, flags: free, run: getBit},
 		{name: "bitcount", arity: -2, flags: long, run: bitCount},
 		{name: "bitpos", arity: -3, flags: long, run: bitPos},
@@ -162,7 +163,7 @@ func init() {
 		{name: "move", arity: 3, flags: isWrite, run: move},
 		{name: "memory", arity: -2, flags: hasSub, run: memoryCommand},
 		{name: "dump", arity: 2, flags: long, run: dump},
-		{name: "restore", arity: -4, flags: isWrite | long, run: restore},
+		{name: "restore", arity: -4, flags: isWrite | long | extends, run: restore},
 		{name: "keys", arity: 2, flags: unlocked, run: keys},
 		{name: "randomkey", arity: 1, flags: unlocked, run: randomKey},
 		{name: "swapdb", arity: 3, flags: isWrite | exclusive, run: swapDB},

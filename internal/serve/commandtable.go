@@ -2,6 +2,7 @@ package serve
 
 import (
 	"sort"
+	"strings"
 )
 
 // subcommands has the subcommands of each command that has any, with their arity, which counts both
@@ -94,7 +95,9 @@ func commandList(c *client, args [][]byte) {
 	case is(args[1], "PATTERN"):
 		wanted = func(name string) bool { return glob([]byte(lower(args[2])), []byte(name)) }
 	case is(args[1], "MODULE"):
-		wanted = func(name string) bool { return is(args[2], "bf") && (name[:3] == "bf." || name[:3] == "cf.") }
+		wanted = func(name string) bool {
+			return is(args[2], "bf") && (strings.HasPrefix(name, "bf.") || strings.HasPrefix(name, "cf."))
+		}
 	case is(args[1], "ACLCAT"):
 		wanted = func(name string) bool { return commands[name].flags&isWrite != 0 && is(args[2], "write") }
 	default:
@@ -151,7 +154,11 @@ func commandGetKeys(c *client, args [][]byte) {
 		c.w.Error("ERR Invalid command specified")
 		return
 	}
-	if !fits(cmd.arity, len(args)) {
+	switch text := cmd.misfit(args); {
+	case strings.HasPrefix(text, "ERR unknown subcommand"):
+		c.w.Error("ERR Invalid command specified")
+		return
+	case text != "":
 		c.w.Error("ERR Invalid number of arguments specified for command")
 		return
 	}
@@ -159,6 +166,7 @@ func commandGetKeys(c *client, args [][]byte) {
 	if last < 0 {
 		last += len(args)
 	}
+	last = min(last, len(args)-1) // a subcommand such as HELP has no keys
 	if first == 0 || last < first {
 		c.w.Error("ERR The command has no key arguments")
 		return

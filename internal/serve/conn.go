@@ -91,6 +91,7 @@ func (c *client) settle() error {
 func (t *turn) settle(replies bool) (err error) {
 	w, s := t.writes, t.srv
 	written := false // in a group, a write after all reads confirms them
+	err = w.err      // of an earlier write, which replies may acknowledge
 	if len(w.pended) > 0 || len(w.touched) > 0 {
 		w.hold()
 		written = len(w.pended) > 0
@@ -121,8 +122,9 @@ func (c *client) send() error {
 	if len(c.w.Buf) == 0 {
 		return nil
 	}
-	// Setting a deadline costs more than most commands, so one is used for a while.
-	if now := c.last.Load(); now >= c.refresh {
+	// Setting a deadline costs more than most commands, so one is used for a while. The command may
+	// have taken long: the time at which it began does not count.
+	if now := time.Now().UnixMilli(); now >= c.refresh {
 		c.refresh = now + c.srv.cfg.WriteTimeout.Milliseconds()/4
 		c.moreTime()
 	}

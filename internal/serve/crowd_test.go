@@ -515,3 +515,51 @@ func testOthersNeedMemory(t *testing.T) {
 		return s.stats.evicted.Load() > 0
 	})
 }
+
+// While a filter grows, others can be created and grow. Afterwards exactly what it takes counts.
+func TestGrowthDelaysNobody(t *testing.T) {
+	db, _ := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := lone(s)
+	run := func(call string) {
+		args := fields(call)
+		c.do(lookup(args[0]), args)
+		if err := c.settle(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run("BF.RESERVE b 0.01 1")
+	run("BF.ADD b x")
+	f := filterOf(s, "b")
+	f.mu.Lock()
+	err = c.grow(f, func(room uint64) error {
+		if room > 0 {
+			if !s.growMu.TryLock() {
+				t.Error("other filters wait")
+			} else {
+				s.growMu.Unlock()
+			}
+		}
+		_, err := f.bloom.Add([]byte("y"), room)
+		return err
+	})
+	links := f.bloom.Links()
+	f.mu.Unlock()
+	if err != nil || links != 2 {
+		t.Fatalf("%d links, %v", links, err)
+	}
+	for i := range 100 {
+		run(fmt.Sprintf("BF.ADD b item%d", i))
+		run(fmt.Sprintf("CF.ADD c item%d", i))
+	}
+	sum := int64(0)
+	for _, key := range []string{"b", "c"} {
+		sum += int64(filterOf(s, key).memory())
+	}
+	if got := s.filterBytes.Load(); got != sum {
+		t.Errorf("filters of %d bytes take %d", sum, got)
+	}
+}

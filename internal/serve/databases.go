@@ -69,12 +69,13 @@ func (c *client) setGens(gens [numDatabases]uint32) error {
 	if err := c.apply(); err != nil {
 		return err
 	}
+	now := map[uint32]uint32{}
 	for i := range gens {
-		was := s.gens[i].Swap(gens[i])
-		if was != gens[i] {
-			s.signalFlush(was, gens[i])
+		if was := s.gens[i].Swap(gens[i]); was != gens[i] {
+			now[was] = gens[i]
 		}
 	}
+	s.signalGens(now)
 	s.expiring.due(0) // the sweeper may have been between two that were swapped
 	for i := range s.stripes {
 		st := &s.stripes[i]
@@ -91,6 +92,7 @@ func (c *client) setGens(gens [numDatabases]uint32) error {
 		}
 		st.unlock()
 	}
+	s.oldLeft.Store(true) // before: if garbage is full, one of its ids has yet to be received
 	select {
 	case s.garbage <- 0:
 	default:

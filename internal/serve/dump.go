@@ -127,6 +127,20 @@ func dumpedString(b []byte, most int) (value, rest []byte, err error) {
 	return value, b[packed:], err
 }
 
+// unpackedSize returns the size that a compressed string of a dump claims to have, and false for
+// other strings.
+func unpackedSize(b []byte) (uint64, bool) {
+	n, special, b, err := dumpLen(b)
+	if err != nil || !special || n != 3 {
+		return 0, false
+	}
+	if _, _, b, err = dumpLen(b); err != nil {
+		return 0, false
+	}
+	n, special, _, err = dumpLen(b)
+	return n, err == nil && !special
+}
+
 // unpackLZF decompresses LZF: runs of literals, preceded by a byte below 32 that is their number
 // minus one, and copies of 3 and more bytes from up to 8 KiB before.
 func unpackLZF(b []byte, size int) ([]byte, error) {

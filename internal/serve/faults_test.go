@@ -208,6 +208,83 @@ func TestDamagedFilter(t *testing.T) {
 	}
 }
 
+// A filter that is found to be damaged after some of its redo entries were read is not checkpointed
+// when the server is closed.
+func TestDamagedRedo(t *testing.T) {
+	db, _ := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, item := range []string{"x", "y"} {
+		c := lone(s)
+		args := fields("BF.ADD f " + item)
+		c.do(lookup(args[0]), args)
+		if err := c.settle(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := filterOf(s, "f")
+	if err := db.Put(redoKey(f.id, f.lsn), []byte("no redo entry"), nil); err != nil {
+		t.Fatal(err)
+	}
+	s, err = New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if filterOf(s, "f").damage == nil {
+		t.Error("the damage is not found")
+	}
+	if err := s.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	go s.Serve()
+	if err := s.Close(time.Second); err != nil {
+		t.Error(err)
+	}
+}
+
+// A command that cannot replace a filter, because the key's head cannot be read, leaves the filter
+// as it is.
+func TestFilterStaysIfNotReplaced(t *testing.T) {
+	db, _ := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(calls ...string) string {
+		c := lone(s)
+		for _, call := range calls {
+			args := fields(call)
+			c.do(lookup(args[0]), args)
+		}
+		if err := c.settle(); err != nil {
+			return "-" + err.Error()
+		}
+		return string(c.w.Buf)
+	}
+	run("BF.ADD f x", "EXPIRE f 1000")
+	if err := db.Put([]byte("k\x00\x00\x00\x00f"), []byte("\xffno head"), nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, call := range []string{"SET f v", "MSET a 1 f v", "SETEX f 10 v", "SET f v EX 10", "DEL f", "EXPIRE f 5", "RENAME f g", "MULTI,SETEX f 10 v,MSET a 1 f v,EXEC"} {
+		if got := run(strings.Split(call, ",")...); !strings.Contains(got, errHead.Error()) {
+			t.Errorf("%s: %q", call, got)
+		}
+		if got := run("BF.EXISTS f x"); got != ":1\r\n" {
+			t.Fatalf("after %s: BF.EXISTS: %q", call, got)
+		}
+	}
+	// The other commands of a transaction are carried out.
+	run("MULTI", "SET b 1", "SETEX f 10 v", "EXEC")
+	if got := run("GET b", "BF.EXISTS f x"); got != "$1\r\n1\r\n:1\r\n" {
+		t.Errorf("after EXEC: %q", got)
+	}
+	if s.failed.Load() {
+		t.Error("the server takes no more writes")
+	}
+}
+
 // Clients without the password cannot take the memory for requests from the others.
 func TestStrangersBudget(t *testing.T) { everyWay(t, testStrangersBudget) }
 
@@ -345,6 +422,24 @@ func testLostWriteIsNotAcknowledged(t *testing.T, fsync Fsync) {
 	}
 }
 
+// Nor is a large SET, which is written before the end of the pipeline.
+func TestLostLargeSetIsNotAcknowledged(t *testing.T) {
+	for _, fsync := range []Fsync{FsyncAlways, FsyncEverySec, FsyncNo} {
+		db, fsys := faultyStore(t)
+		s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: fsync})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fsys.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool { return strings.Contains(op.Name, ".log") }})
+		c := lone(s)
+		value := strings.Repeat("v", heavyBytes)
+		c.carryOutLarge(lookup([]byte("set")), [][]byte{[]byte("SET"), []byte("k"), []byte(value)}, writeCopies*heavyBytes)
+		if err := c.settle(); err == nil {
+			t.Errorf("fsync %s: the client gets %q", fsync, c.w.Buf)
+		}
+	}
+}
+
 // With --fsync always no reply shows a write that is not yet durable.
 func TestReadersWaitForSync(t *testing.T) {
 	db, _ := faultyStore(t)
@@ -366,6 +461,26 @@ func TestReadersWaitForSync(t *testing.T) {
 	}
 	if s.synced.Load() < s.begun.Load() {
 		t.Error("the reader's reply may go out before the write that it shows is durable")
+	}
+}
+
+// WAIT syncs what the commands before it in the pipeline have changed, filters included.
+func TestWaitSyncsFilters(t *testing.T) {
+	db, _ := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := lone(s)
+	for _, call := range []string{"BF.ADD f x", "BF.ADD f y", "CF.ADD g x", "SET k v", "WAIT 0 0"} {
+		args := fields(call)
+		c.do(lookup(args[0]), args)
+	}
+	if got, want := string(c.w.Buf), ":1\r\n:1\r\n:1\r\n+OK\r\n:0\r\n"; got != want {
+		t.Fatalf("%q, want %q", got, want)
+	}
+	if s.unsynced() || filterOf(s, "f").parts().RedoBytes() > 0 || filterOf(s, "g").parts().RedoBytes() > 0 {
+		t.Error("not all is durable after WAIT")
 	}
 }
 
@@ -400,6 +515,22 @@ func TestReadersOfFiltersWaitForSync(t *testing.T) {
 		if f.parts().RedoBytes() > 0 || s.synced.Load() < s.begun.Load() {
 			t.Errorf("%s: %q may go out before %s is durable", calls[1], reader.w.Buf, calls[0])
 		}
+	}
+}
+
+// The time that a command takes does not count as time in which the client has not read its reply.
+func TestReplyToLongCommand(t *testing.T) { everyWay(t, testReplyToLongCommand) }
+
+func testReplyToLongCommand(t *testing.T) {
+	const limit = 400 * time.Millisecond
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo, WriteTimeout: limit})
+	c, other := dial(t, s), dial(t, s)
+	if got := c.do("PING"); got != simple("PONG") {
+		t.Fatal(got)
+	}
+	other.do("CLIENT", "PAUSE", fmt.Sprint((5 * limit / 2).Milliseconds()), "ALL")
+	if got := c.do("PING"); got != simple("PONG") {
+		t.Error(got)
 	}
 }
 

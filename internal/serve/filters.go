@@ -76,6 +76,7 @@ type parts interface {
 	Header() []byte
 	Bytes() uint64
 	Links() int
+	GrowBytes() uint64
 	Contains(item []byte) bool
 	TakeRedo([]byte) []byte
 	RedoBytes() int
@@ -291,6 +292,10 @@ func (s *Server) createAs(c *client, key []byte, k kind, expiry int64, replace b
 	f.name = string(c.headKey(nil, key))
 	f.id = s.nextID.Add(1)
 	c.begin()
+	if !c.unindex(key) {
+		s.filterBytes.Add(-int64(f.memory()))
+		return c.batchErr
+	}
 	c.forget(&c.batch, st, key)
 	c.setHead(key, head{kind: k, expiry: expiry, payload: binary.BigEndian.AppendUint64(nil, f.id)})
 	c.batch.Put(nameKey(c.gen(), f.id), key)
@@ -399,7 +404,7 @@ func (s *Server) account(beside int64, fn func(room uint64) (uint64, error)) err
 }
 
 // grow calls add, which may make a locked filter grow: first without memory to grow, and if add
-// needs some, with what is left.
+// needs some, with as much as it needs. Other filters do not wait while it is allocated.
 func (c *client) grow(f *filter, add func(room uint64) error) error {
 	err := add(0)
 	if !errors.Is(err, redisbloom.ErrTooLarge) {
@@ -409,13 +414,23 @@ func (c *client) grow(f *filter, add func(room uint64) error) error {
 		c.handOver = true
 		return errBusy
 	}
+	room := f.parts().GrowBytes()
+	if room == 0 {
+		return errOOM
+	}
+	taken := int64(room + linkOverhead)
+	if err := c.srv.takeFilterBytes(taken); err != nil {
+		return err
+	}
 	f.slow.Store(true)
 	defer f.slow.Store(false)
-	return c.srv.account(linkOverhead, func(room uint64) (uint64, error) {
-		before := f.memory()
-		err := add(room)
-		return f.memory() - before, err
-	})
+	before := int64(f.memory())
+	err = add(room)
+	c.srv.filterBytes.Add(int64(f.memory()) - before - taken)
+	if errors.Is(err, redisbloom.ErrTooLarge) {
+		return errOOM
+	}
+	return err
 }
 
 // shrunk accounts for a filter that may have released memory.

@@ -322,6 +322,7 @@ func (c *client) stays(cmd *command) bool {
 	if s.retired.Load() {
 		if cmd.name == "exec" {
 			c.dropQueue()
+			c.unwatch()
 		}
 		c.w.Error(errNotWritten.Error())
 		return false
@@ -336,8 +337,12 @@ func (c *client) stays(cmd *command) bool {
 
 // waitReplicas is WAIT in a group: how many other nodes have everything of each group that the node
 // leads. It waits for up to ms milliseconds, 0 for no limit, and ends when the client hangs up. A
-// leader may retire meanwhile.
+// leader may retire meanwhile. In a transaction it does not wait.
 func (c *client) waitReplicas(n, ms int64) {
+	if c.inExec {
+		c.w.Int(int64(c.srv.cfg.Group.Replicas(c.srv.serving, 0, 0)))
+		return
+	}
 	if err := c.settle(); err != nil {
 		c.abort(err)
 		return

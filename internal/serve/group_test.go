@@ -314,6 +314,27 @@ func TestGroupRetiresMidPipeline(t *testing.T) {
 	wantReply(t, waiter.reply(), ":0")
 }
 
+// EXEC, which keeps others from running, waits for nobody.
+func TestGroupExecDoesNotWait(t *testing.T) {
+	s, g := startGroup(t, groupDB(t), true)
+	g.replicas, g.failover = 2, s.Retire
+	c := dial(t, s)
+	for _, call := range []string{"MULTI", "BF.ADD f x", "WAIT 3 0", "CLUSTER FAILOVER"} {
+		c.do(strings.Fields(call)...)
+	}
+	got, _ := c.do("EXEC").([]any)
+	if len(got) != 3 {
+		t.Fatal(got)
+	}
+	for i, want := range []string{":1", ":2", "-ERR CLUSTER FAILOVER is not allowed in transactions"} {
+		wantReply(t, got[i], want)
+	}
+	if g.lastReplicas != 0 {
+		t.Errorf("WAIT waited for %d nodes", g.lastReplicas)
+	}
+	wantReply(t, c.do("BF.EXISTS", "f", "x"), ":1")
+}
+
 // Before a reply shows that a key has expired, the time is stored, so that the key has also expired
 // for the next leader.
 func TestGroupExpired(t *testing.T) {

@@ -181,6 +181,9 @@ func (c *client) setExpiry(key []byte, expiry int64) error {
 	}); err != nil {
 		return err
 	}
+	if !c.unindex(key) {
+		return c.batchErr
+	}
 	c.setHead(key, h)
 	if f := c.filterAt(c.srv.stripe(key), key); f != nil {
 		f.expiry.Store(expiry)
@@ -215,10 +218,24 @@ func (c *client) rename(from []byte, db int, to []byte) (bool, error) {
 	}
 	st := c.srv.stripe(from)
 	f := c.filterAt(st, from)
+	longer := int64(len(to) - len(from))
 	if f != nil {
-		if err := c.srv.takeFilterBytes(int64(len(to) - len(from))); err != nil {
+		if err := c.srv.takeFilterBytes(longer); err != nil {
 			return false, err
 		}
+	}
+	ok := false
+	c.in(db, func() error {
+		ok = c.unindex(to)
+		return nil
+	})
+	if !ok || !c.unindex(from) {
+		if f != nil {
+			c.srv.filterBytes.Add(-longer)
+		}
+		return false, c.batchErr
+	}
+	if f != nil {
 		delete(st.filters, f.name)
 		c.batch.Delete(nameKey(c.gen(), f.id))
 	}

@@ -3,6 +3,7 @@ package serve
 import (
 	"bytes"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/siftdb/sift"
 )
@@ -33,7 +34,7 @@ func keys(c *client, args [][]byte) {
 }
 
 // eachKey calls fn with the keys of the selected database, in order, starting at from, until fn
-// returns false. In a transaction, the keys that it has changed come last.
+// returns false. It sees the changes of the transaction that is being executed.
 func (c *client) eachKey(from []byte, fn func(key []byte, h head) (bool, error)) error {
 	prefix := appendSpace(nil, spaceHead, c.gen())
 	o := &sift.IterOptions{Prefix: prefix, DontFillCache: true}
@@ -47,26 +48,47 @@ func (c *client) eachKey(from []byte, fn func(key []byte, h head) (bool, error))
 		}
 		return fn(key[len(prefix):], h)
 	}
+	changed := c.overlaidFrom(string(prefix), string(from))
 	for e, err := range c.srv.db.Scan(o) {
 		if err != nil {
 			return err
 		}
-		if _, changed := c.overlay[string(e.Key)]; changed {
+		for len(changed) > 0 && changed[0] < string(e.Key) {
+			name := changed[0]
+			changed = changed[1:]
+			if more, err := call([]byte(name), c.overlay[name]); err != nil || !more {
+				return err
+			}
+		}
+		v := e.Value
+		if len(changed) > 0 && changed[0] == string(e.Key) {
+			v = c.overlay[changed[0]]
+			changed = changed[1:]
+		} else if _, removed := c.overlay[string(e.Key)]; removed {
 			continue
 		}
-		if more, err := call(e.Key, e.Value); err != nil || !more {
+		if more, err := call(e.Key, v); err != nil || !more {
 			return err
 		}
 	}
-	for name, v := range c.overlay {
-		if v == nil || name[:genLen] != string(prefix) {
-			continue
-		}
-		if more, err := call([]byte(name), v); err != nil || !more {
+	for _, name := range changed {
+		if more, err := call([]byte(name), c.overlay[name]); err != nil || !more {
 			return err
 		}
 	}
 	return nil
+}
+
+// overlaidFrom returns the store's keys of the heads with a prefix that the current transaction has
+// changed and not removed, from a key of the database on, in order.
+func (c *client) overlaidFrom(prefix, from string) (names []string) {
+	for name, v := range c.overlay {
+		if v != nil && name[:genLen] == prefix && name[genLen:] >= from {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // randomKey is RANDOMKEY: it picks one of the keys that follow a random position between the first

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/siftdb/sift/internal/serve/resp"
 )
 
 // Commands on large values take a multiple of the value's memory while they run: the block that it
@@ -71,11 +73,37 @@ func (s *Server) saw(key []byte, size int) {
 	}
 }
 
-// largest returns a bound on the largest known value of a command's keys, 0 if all are short or not
-// known.
-func (s *Server) largest(cmd *command, args [][]byte) (size int64) {
-	if !s.large.any.Load() {
+// extended returns a bound on the size of the value that a command with the flag extends writes, 0
+// if it is short. The arguments may be invalid.
+func (s *Server) extended(cmd *command, args [][]byte) int64 {
+	if len(args) < 4 {
 		return 0
+	}
+	size := uint64(0)
+	if cmd.name == "restore" {
+		if b := args[3]; len(b) > 1 && b[0] == dumpString {
+			size, _ = unpackedSize(b[1:])
+		}
+	} else if n, ok := resp.ParseInt(args[2]); ok && n >= 0 {
+		if cmd.name == "setbit" {
+			n >>= 3
+		}
+		size = uint64(n)
+	}
+	if size <= shortBytes || size > uint64(s.cfg.MaxBulkBytes) {
+		return 0
+	}
+	return 1 << bits.Len64(size)
+}
+
+// largest returns a bound on the largest known value of a command's keys and on what the command
+// makes of it, 0 if all are short or not known.
+func (s *Server) largest(cmd *command, args [][]byte) (size int64) {
+	if cmd.flags&extends != 0 {
+		size = s.extended(cmd, args)
+	}
+	if !s.large.any.Load() {
+		return size
 	}
 	first, last, step := cmd.keyPlaces()
 	if last < 0 {

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 	"time"
@@ -66,5 +67,34 @@ func testLargeNotEvicted(t *testing.T) {
 	goOn()
 	if got, err := readReply(c.r); got != simple("OK") || err != nil {
 		t.Errorf("%v, %v; %d closed", got, err, s.stats.evicted.Load())
+	}
+}
+
+// Short commands that write a large value wait as well.
+func TestLargeExtended(t *testing.T) { everyWay(t, testLargeExtended) }
+
+func testLargeExtended(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	c := dial(t, s)
+	const copies = 4000 // of 264 bytes
+	packed := append([]byte{0, 'a'}, bytes.Repeat([]byte{0xe0, 0xff, 0}, copies)...)
+	dump := appendDumpLen([]byte{dumpString, 0xc3}, uint64(len(packed)))
+	dump = appendDumpLen(dump, 1+264*copies)
+	dump = appendDumpTail(append(dump, packed...))
+	for _, call := range [][]string{{"SETRANGE", "range", "1000000", "x"}, {"SETBIT", "bit", "8000000", "1"}, {"RESTORE", "dump", "0", string(dump)}} {
+		goOn := waiting(t, s, c, call)
+		goOn()
+		if got, failed := c.reply().(failure); failed {
+			t.Errorf("%s: %v", call[0], got)
+		}
+		if got, ok := c.do("STRLEN", call[1]).(int64); !ok || got < 1000000 {
+			t.Errorf("%s: a value of %d bytes", call[0], got)
+		}
+	}
+	for _, call := range []string{"SETRANGE k 10 x", "SETRANGE k -1 x", "SETRANGE k 9999999999 x", "SETRANGE k x x", "SETBIT k 80000 1", "SETBIT k", "RESTORE k 0 x"} {
+		args := fields(call)
+		if n := s.extended(lookup(args[0]), args); n != 0 {
+			t.Errorf("%s waits for %d bytes", call, n)
+		}
 	}
 }

@@ -57,7 +57,7 @@ func (s *Server) loadNamed(gen uint32, id uint64, key []byte) error {
 	if err := s.loadFilter(f); err != nil {
 		s.cfg.Logger.Error("a filter is damaged, commands on it will fail", "key", string(key), "filter", id, "err", err)
 		f.damage = fmt.Errorf("ERR the filter is damaged: %w", err)
-		f.bloom, f.cuckoo = nil, nil
+		f.bloom, f.cuckoo, f.logged = nil, nil, 0 // there is nothing to checkpoint
 	}
 	s.filterBytes.Add(int64(f.memory()))
 	s.stripe(key).filters[f.name] = f

@@ -307,13 +307,13 @@ func lcsCommand(c *client, args [][]byte) {
 }
 
 func (c *client) writeLCS(a, b []byte, length, index, with bool, least int) {
-	size := 4 * (len(a) + 1) * (len(b) + 1)
-	if size > c.srv.cfg.MaxBulkBytes || !c.reserve(size) {
+	size := 4 * int64(len(a)+1) * int64(len(b)+1) // more than an int of 32 bits holds
+	if size > int64(c.srv.cfg.MaxBulkBytes) || !c.reserve(int(size)) {
 		c.reply(errLCS)
 		return
 	}
 	common, matches := lcs(a, b)
-	c.reserve(-size)
+	c.reserve(int(-size))
 	switch {
 	case length:
 		c.w.Int(int64(len(common)))

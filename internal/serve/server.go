@@ -76,7 +76,8 @@ type Server struct {
 	watching atomic.Int64 // how many keys are watched
 
 	checkpoints chan *filter
-	garbage     chan uint64 // ids of filters to remove; 0: remove the entries of old generations
+	garbage     chan uint64 // ids of filters to remove; 0: see oldLeft
+	oldLeft     atomic.Bool // the collector is to look for entries that no key has any longer
 
 	ctx    context.Context
 	cancel context.CancelFunc

@@ -98,6 +98,9 @@ func clusterCommand(c *client, args [][]byte) {
 	}
 	sub := lower(clip(args[1], 16))
 	switch n := len(args); {
+	case c.inExec && (sub == "failover" || sub == "join" || sub == "forget" || sub == "node"):
+		// A leader that is to retire waits for the commands in progress, including this EXEC.
+		c.w.Error("ERR CLUSTER " + strings.ToUpper(sub) + " is not allowed in transactions")
 	case sub == "keyslot" && n == 3:
 		c.w.Int(int64(keySlot(args[2])))
 	case sub == "myid" && n == 2:

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -43,8 +44,22 @@ func (s *Server) took(c *client, cmd *command, args [][]byte, start, d time.Dura
 		c.countErrors()
 	}
 	if slower := s.slowlog.slower.Load(); slower >= 0 && d.Microseconds() >= slower && cmd.flags&noAuth == 0 && cmd.name != "exec" {
-		s.slowlog.add(c, args, d)
+		s.slowlog.add(c, withoutPassword(cmd, args), d)
 	}
+}
+
+// withoutPassword returns a command's arguments, without the password that CONFIG SET may set.
+func withoutPassword(cmd *command, args [][]byte) [][]byte {
+	if cmd.name != "config" || !is(args[1], "SET") {
+		return args
+	}
+	shown := slices.Clone(args)
+	for i := 2; i+1 < len(args); i += 2 {
+		if is(args[i], "requirepass") {
+			shown[i+1] = []byte("(redacted)")
+		}
+	}
+	return shown
 }
 
 func (l *slowlog) add(c *client, args [][]byte, d time.Duration) {

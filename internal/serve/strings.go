@@ -290,6 +290,7 @@ func mset(c *client, args [][]byte) {
 		c.arity("mset")
 		return
 	}
+	c.batchErr = nil
 	for i := 1; i < len(args); i += 2 {
 		if c.overlay == nil {
 			c.pend(args[i], args[i+1])

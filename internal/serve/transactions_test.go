@@ -71,6 +71,118 @@ func TestTransactions(t *testing.T) {
 	}
 }
 
+// A key is watched in the database that was selected, whatever SWAPDB puts there.
+func TestWatchAndSwapDB(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	c, other := dial(t, s), dial(t, s)
+	other.do("SET", "zero", "v")
+	for _, test := range []struct {
+		watch, other string // commands, separated by commas
+		want         any
+	}{
+		{"WATCH k", "SWAPDB 0 1", []any{}},
+		{"WATCH zero", "SWAPDB 0 1,SWAPDB 0 1", null{2}},
+		{"SELECT 1,WATCH zero,SELECT 0", "SWAPDB 0 1,SWAPDB 0 1", null{2}},
+		{"WATCH k", "SWAPDB 0 1,SET k v,DEL k", null{2}},
+		{"WATCH k", "SWAPDB 0 1,SWAPDB 0 1,SET k v,DEL k", null{2}},
+		{"WATCH k", "SWAPDB 0 1,SELECT 1,SET k v,DEL k,SELECT 0", []any{}},
+		{"WATCH k,SELECT 1,WATCH k,SELECT 0", "SWAPDB 0 1", []any{}},
+		{"WATCH k,SELECT 1,WATCH k,SELECT 0", "SWAPDB 0 1,SET k v,DEL k", null{2}},
+		{"WATCH k,SELECT 1,WATCH k,SELECT 0", "SWAPDB 0 1,SELECT 1,SET k v,DEL k,SELECT 0", null{2}},
+	} {
+		for call := range strings.SplitSeq(test.watch, ",") {
+			c.do(strings.Fields(call)...)
+		}
+		for call := range strings.SplitSeq(test.other, ",") {
+			other.do(strings.Fields(call)...)
+		}
+		c.do("MULTI")
+		if got := c.do("EXEC"); fmt.Sprint(got) != fmt.Sprint(test.want) {
+			t.Errorf("%s; %s: %v", test.watch, test.other, got)
+		}
+	}
+	if got := s.watching.Load(); got != 0 {
+		t.Errorf("%d keys are watched", got)
+	}
+}
+
+// A client that begins to watch a key while another one is about to write it, and reads the old
+// value, is notified.
+func TestWatchDuringWrite(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	c, writer := dial(t, s), lone(s)
+	for _, change := range []func(){
+		func() { writer.setString([]byte("k"), []byte("new"), 0) },
+		func() { writer.remove([]byte("k")) },
+	} {
+		c.do("SET", "k", "old")
+		writer.hold()
+		err := writer.locked(func() error {
+			change()
+			c.do("WATCH", "k")
+			if got := c.do("GET", "k"); got != "old" {
+				t.Errorf("GET: %v", got)
+			}
+			return nil
+		}, []byte("k"))
+		writer.release()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.do("MULTI")
+		c.do("SET", "k", "lost")
+		if got := c.do("EXEC"); got != any(null{2}) {
+			t.Errorf("EXEC: %v", got)
+		}
+	}
+}
+
+// A scan that begins in a transaction finds the keys that the transaction has changed, even if it
+// goes on afterwards.
+func TestScanInTransaction(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	c := dial(t, s)
+	c.do("MSET", "b", "1", "d", "1", "f", "1", "h", "1")
+	for _, call := range []string{"MULTI", "MSET a 2 b 2 c 2 i 2 j 2", "DEL d", "KEYS *", "SCAN 0 COUNT 3"} {
+		c.do(strings.Fields(call)...)
+	}
+	got, ok := c.do("EXEC").([]any)
+	if !ok || len(got) != 4 {
+		t.Fatal(got)
+	}
+	const want = "[a b c f h i j]"
+	if fmt.Sprint(got[2]) != want {
+		t.Errorf("KEYS: %v, want %s", got[2], want)
+	}
+	var found []any
+	for reply := got[3].([]any); ; reply = c.do("SCAN", reply[0].(string), "COUNT", "1").([]any) {
+		found = append(found, reply[1].([]any)...)
+		if reply[0] == "0" {
+			break
+		}
+	}
+	if fmt.Sprint(found) != want {
+		t.Errorf("SCAN: %v, want %s", found, want)
+	}
+}
+
+// An EXEC that is refused ends what the client watches.
+func TestRefusedExecUnwatches(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	c, other := dial(t, s), dial(t, s)
+	c.do("WATCH", "k")
+	c.do("MULTI")
+	const want = "EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command"
+	if got := c.do("EXEC", "x"); got != failure(want) {
+		t.Errorf("%v", got)
+	}
+	other.do("SET", "k", "v")
+	c.do("MULTI")
+	if got, ok := c.do("EXEC").([]any); !ok {
+		t.Errorf("the next EXEC: %v", got)
+	}
+}
+
 // With WATCH no increment is lost between a GET and a SET.
 func TestWatchedIncrements(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})

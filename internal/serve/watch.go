@@ -1,7 +1,7 @@
 package serve
 
 import (
-	"maps"
+	"encoding/binary"
 	"sync"
 )
 
@@ -31,30 +31,41 @@ func (s *Server) signal(head []byte) {
 	s.watches.mu.Unlock()
 }
 
-// signalFlush notifies the clients that watch keys of a database that exist in its old or its new
-// generation, and makes all of them watch the new one. World is held exclusively.
-func (s *Server) signalFlush(was, now uint32) {
-	prefix := string(appendSpace(nil, spaceHead, was))
+// signalGens notifies the clients that watch keys of databases whose generations change, if a key
+// exists in the old or the new one, and makes all of them watch the new one. now maps old
+// generations to new ones; a new one of one database may be an old one of another. World is held
+// exclusively.
+func (s *Server) signalGens(now map[uint32]uint32) {
 	s.watches.mu.Lock()
 	defer s.watches.mu.Unlock()
-	moved := map[string]map[*client]struct{}{}
+	byKey := map[string]map[*client]struct{}{}
+	byClient := map[*client]map[string]watched{}
 	for head, clients := range s.watches.byKey {
-		if head[:genLen] != prefix {
-			continue
+		name, there := head, false
+		if gen, ok := now[binary.BigEndian.Uint32([]byte(head[1:genLen]))]; ok {
+			name = string(appendSpace(nil, spaceHead, gen)) + head[genLen:]
+			has, err := s.db.Has([]byte(name))
+			there = has || err != nil
 		}
-		name := string(appendSpace(nil, spaceHead, now)) + head[genLen:]
-		there, err := s.db.Has([]byte(name))
 		for c := range clients {
-			if c.watched[head].exists || there || err != nil {
-				c.dirty.Store(true)
+			state := c.watched[head]
+			if name != head {
+				if state.exists || there {
+					c.dirty.Store(true)
+				}
+				state = watched{}
 			}
-			c.watched[name] = watched{}
-			delete(c.watched, head)
+			if byClient[c] == nil {
+				byClient[c] = map[string]watched{}
+			}
+			byClient[c][name] = state
 		}
-		moved[name] = clients
-		delete(s.watches.byKey, head)
+		byKey[name] = clients
 	}
-	maps.Copy(s.watches.byKey, moved)
+	for c, keys := range byClient {
+		c.watched = keys
+	}
+	s.watches.byKey = byKey
 }
 
 func watch(c *client, args [][]byte) {

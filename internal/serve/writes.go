@@ -32,12 +32,16 @@ type writes struct {
 	flushes  uint64
 	needSync bool // something was put since the last sync
 	batch    sift.Batch
-	batchErr error    // something that the batch needs could not be read
-	changed  [][]byte // the heads that the batch changes, for clients that watch them
-	due      int64    // when the first key of the batch expires; never: none does
-	garbage  []uint64
-	keyBuf   []byte
-	valBuf   []byte
+	batchErr error // something that the batch needs could not be read
+	// The store's keys of the heads that the batch changes, one after the other, and where each
+	// ends. They are noted even if nobody watches a key yet: a client that begins to do so before
+	// the batch is written may still read the old state.
+	changed     []byte
+	changedEnds []int
+	due         int64 // when the first key of the batch expires; never: none does
+	garbage     []uint64
+	keyBuf      []byte
+	valBuf      []byte
 
 	// overlay holds the heads that a transaction has changed, nil for one that it has removed.
 	// While it is not nil, all changes stay in the batch.
@@ -132,12 +136,19 @@ func (w *writes) writePending() {
 				named |= bit
 				st.names.Lock() // readers wait until the store has it
 			}
-			w.forget(&w.pending, st, key)
 		}
 		if !large && w.err == nil && w.srv.expiring.has(p.hash) {
 			w.err = w.dropExpiry(&w.pending, key)
 		}
 		from = p.end
+	}
+	if named != 0 && w.err == nil { // otherwise nothing changes
+		from = 0
+		for _, p := range w.pended {
+			w.db = p.db
+			w.forget(&w.pending, &w.srv.stripes[p.hash%numStripes], w.pendKeys[from+genLen:p.end])
+			from = p.end
+		}
 	}
 	w.db = selected
 	if w.err == nil {
@@ -247,7 +258,7 @@ func (w *writes) begin() {
 	if w.overlay == nil {
 		w.batch.Reset()
 		w.due = never
-		w.changed = w.changed[:0]
+		w.changed, w.changedEnds = w.changed[:0], w.changedEnds[:0]
 	}
 }
 
@@ -262,18 +273,24 @@ func (w *writes) apply() error {
 	w.needSync = true
 	err := w.srv.put(&w.batch)
 	w.srv.expiring.due(w.due)
-	for i, head := range w.changed {
-		w.srv.signal(head)
-		w.changed[i] = nil
+	if w.srv.watching.Load() > 0 {
+		from := 0
+		for _, end := range w.changedEnds {
+			w.srv.signal(w.changed[from:end])
+			from = end
+		}
 	}
-	w.changed = w.changed[:0]
+	w.changed, w.changedEnds = w.changed[:0], w.changedEnds[:0]
 	w.collectGarbage()
 	w.dropLarge()
 	return err
 }
 
-// dropLarge drops memory that held large values.
+// dropLarge drops memory that held large values or many keys.
 func (w *writes) dropLarge() {
+	if cap(w.changed)+8*cap(w.changedEnds) > w.kept {
+		w.changed, w.changedEnds = nil, nil
+	}
 	if cap(w.valBuf) > w.kept {
 		w.valBuf = nil
 	}
@@ -295,6 +312,7 @@ func (w *writes) applyAll() error {
 		w.srv.keyCounts.noteChange([]byte(head))
 	}
 	w.overlay = nil
+	w.batchErr = nil // of the last command, which has changed nothing
 	if err == nil {
 		err = w.apply()
 	}
@@ -305,24 +323,24 @@ func (w *writes) applyAll() error {
 	return err
 }
 
-// collectGarbage passes the filters whose deletion has been written to the collector. Those that do
-// not fit in its channel are found at the next start.
+// collectGarbage passes the filters whose deletion has been written to the collector. It looks for
+// those that do not fit in its channel.
 func (w *writes) collectGarbage() {
 	for _, id := range w.garbage {
 		select {
 		case w.srv.garbage <- id:
 		default:
+			w.srv.oldLeft.Store(true)
 		}
 	}
 	w.garbage = w.garbage[:0]
 }
 
-// setHead adds a key's new head to the batch. The key's stripe is locked.
+// setHead adds a key's new head to the batch, after unindex. The key's stripe is locked.
 func (w *writes) setHead(key []byte, h head) {
 	if len(h.payload) > shortBytes {
 		w.srv.saw(key, len(h.payload))
 	}
-	w.unindex(key)
 	w.keyBuf = w.headKey(w.keyBuf[:0], key)
 	w.valBuf = appendHead(w.valBuf[:0], h)
 	w.batch.Put(w.keyBuf, w.valBuf)
@@ -334,11 +352,14 @@ func (w *writes) setHead(key []byte, h head) {
 	}
 }
 
-// unindex adds the removal of a key's entry in the expiry index to the batch.
-func (w *writes) unindex(key []byte) {
-	if err := w.dropExpiry(&w.batch, key); err != nil && w.batchErr == nil {
+// unindex adds the removal of a key's entry in the expiry index to the batch. If the key's head
+// cannot be read it returns false: then the key must not change, and apply returns the error.
+func (w *writes) unindex(key []byte) bool {
+	err := w.dropExpiry(&w.batch, key)
+	if err != nil && w.batchErr == nil {
 		w.batchErr = err
 	}
+	return err == nil
 }
 
 // note records that the batch changes the head whose key is in keyBuf.
@@ -348,26 +369,28 @@ func (w *writes) note(v []byte) {
 	} else {
 		w.srv.keyCounts.noteChange(w.keyBuf)
 	}
-	if w.overlay != nil || w.srv.watching.Load() > 0 {
-		w.changed = append(w.changed, append([]byte{}, w.keyBuf...))
-	}
+	w.changed = append(w.changed, w.keyBuf...)
+	w.changedEnds = append(w.changedEnds, len(w.changed))
 }
 
 // setString sets a key to a string, whatever it held. The stripe is locked.
 func (w *writes) setString(key, value []byte, expiry int64) {
-	w.forget(&w.batch, w.srv.stripe(key), key)
-	w.setHead(key, head{kindString, expiry, value})
+	if w.unindex(key) {
+		w.forget(&w.batch, w.srv.stripe(key), key)
+		w.setHead(key, head{kindString, expiry, value})
+	}
 }
 
 // remove deletes a key. The stripe is locked.
 func (w *writes) remove(key []byte) {
-	w.forget(&w.batch, w.srv.stripe(key), key)
-	w.removeHead(key)
+	if w.unindex(key) {
+		w.forget(&w.batch, w.srv.stripe(key), key)
+		w.removeHead(key)
+	}
 }
 
-// removeHead adds the removal of a key's head to the batch.
+// removeHead adds the removal of a key's head to the batch, after unindex.
 func (w *writes) removeHead(key []byte) {
-	w.unindex(key)
 	w.keyBuf = w.headKey(w.keyBuf[:0], key)
 	w.batch.Delete(w.keyBuf)
 	w.note(nil)
