@@ -56,12 +56,12 @@ type client struct {
 	errorsSeen uint64   // of w.Errors
 	before     *command // the previous one
 	since      time.Time
-	last       atomic.Int64 // ms of the last command
-	moved      atomic.Int64 // ms when it last sent or read a part of something large
-	killed     atomic.Bool  // set by other clients
-	taken      atomic.Int64 // bytes of memory for requests and replies
-	safe       int          // bytes of the replies that may be sent
-	refresh    int64        // ms when the deadline for writes is to be extended
+	last       atomic.Int64  // ms of the last command
+	moved      atomic.Int64  // ms when it last sent or read a part of something large
+	killed     atomic.Bool   // set by other clients
+	taken      atomic.Int64  // bytes of memory for requests and replies
+	safe       int           // bytes of the replies that may be sent
+	refresh    time.Duration // since srv.started: when the deadline for writes is to be extended
 
 	// MULTI
 	queueing bool

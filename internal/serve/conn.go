@@ -123,9 +123,10 @@ func (c *client) send() error {
 		return nil
 	}
 	// Setting a deadline costs more than most commands, so one is used for a while. The command may
-	// have taken long: the time at which it began does not count.
-	if now := time.Now().UnixMilli(); now >= c.refresh {
-		c.refresh = now + c.srv.cfg.WriteTimeout.Milliseconds()/4
+	// have taken long: the time at which it began does not count. Like the deadline, and unlike the
+	// time of day, the time since the start does not jump.
+	if now := time.Since(c.srv.started); now >= c.refresh {
+		c.refresh = now + c.srv.cfg.WriteTimeout/4
 		c.moreTime()
 	}
 	for b := c.w.Buf; ; c.moreTime() {
