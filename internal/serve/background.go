@@ -199,6 +199,15 @@ func (s *Server) collector() {
 	}
 }
 
+// lookForOld makes the collector look for entries that no key has any longer.
+func (s *Server) lookForOld() {
+	s.oldLeft.Store(true) // before: if garbage is full, one of its ids has yet to be received
+	select {
+	case s.garbage <- 0:
+	default:
+	}
+}
+
 // collect removes the entries of a filter, unless id is 0, and what did not fit in garbage.
 func (s *Server) collect(id uint64) (err error) {
 	if id != 0 {

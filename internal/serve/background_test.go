@@ -86,7 +86,7 @@ func TestMovingFilterIsNamed(t *testing.T) {
 			c.db = to
 		}
 	}()
-	for i := range 20_000 {
+	for i := range 5000 {
 		if named, err := s.isNamed(id); err != nil || !named {
 			t.Errorf("try %d: named %v, %v", i, named, err)
 			break

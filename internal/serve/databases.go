@@ -92,11 +92,7 @@ func (c *client) setGens(gens [numDatabases]uint32) error {
 		}
 		st.unlock()
 	}
-	s.oldLeft.Store(true) // before: if garbage is full, one of its ids has yet to be received
-	select {
-	case s.garbage <- 0:
-	default:
-	}
+	s.lookForOld()
 	return nil
 }
 

@@ -330,7 +330,7 @@ func (w *writes) collectGarbage() {
 		select {
 		case w.srv.garbage <- id:
 		default:
-			w.srv.oldLeft.Store(true)
+			w.srv.lookForOld()
 		}
 	}
 	w.garbage = w.garbage[:0]
