@@ -245,7 +245,7 @@ func TestDamagedRedo(t *testing.T) {
 }
 
 // A command that cannot replace a filter, because the key's head cannot be read, leaves the filter
-// as it is.
+// as it is, and other filters that it would have removed.
 func TestFilterStaysIfNotReplaced(t *testing.T) {
 	db, _ := faultyStore(t)
 	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
@@ -263,15 +263,15 @@ func TestFilterStaysIfNotReplaced(t *testing.T) {
 		}
 		return string(c.w.Buf)
 	}
-	run("BF.ADD f x", "EXPIRE f 1000")
+	run("BF.ADD f x", "EXPIRE f 1000", "BF.ADD other x")
 	if err := db.Put([]byte("k\x00\x00\x00\x00f"), []byte("\xffno head"), nil); err != nil {
 		t.Fatal(err)
 	}
-	for _, call := range []string{"SET f v", "MSET a 1 f v", "SETEX f 10 v", "SET f v EX 10", "DEL f", "EXPIRE f 5", "RENAME f g", "MULTI,SETEX f 10 v,MSET a 1 f v,EXEC"} {
+	for _, call := range []string{"SET f v", "MSET a 1 f v", "SETEX f 10 v", "SET f v EX 10", "DEL f", "DEL other f", "EXPIRE f 5", "RENAME f g", "MULTI,SETEX f 10 v,MSET a 1 f v,EXEC"} {
 		if got := run(strings.Split(call, ",")...); !strings.Contains(got, errHead.Error()) {
 			t.Errorf("%s: %q", call, got)
 		}
-		if got := run("BF.EXISTS f x"); got != ":1\r\n" {
+		if got := run("BF.EXISTS f x", "BF.EXISTS other x"); got != ":1\r\n:1\r\n" {
 			t.Fatalf("after %s: BF.EXISTS: %q", call, got)
 		}
 	}

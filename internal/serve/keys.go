@@ -37,9 +37,11 @@ func del(c *client, args [][]byte) {
 	}
 }
 
-// removeAll removes keys, whose stripes are locked, and counts those that existed.
+// removeAll removes keys, whose stripes are locked, and counts those that existed. If one of them
+// cannot be read, all stay.
 func (c *client) removeAll(keys [][]byte, n *int64) error {
 	seen := map[string]bool{}
+	found := make([][]byte, 0, 4)
 	for _, key := range keys {
 		k, _, err := c.kindOf(key)
 		if err != nil {
@@ -51,6 +53,9 @@ func (c *client) removeAll(keys [][]byte, n *int64) error {
 		if len(keys) > 1 {
 			seen[string(key)] = true
 		}
+		found = append(found, key)
+	}
+	for _, key := range found {
 		c.remove(key)
 		*n++
 	}
