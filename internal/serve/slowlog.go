@@ -43,6 +43,9 @@ func (s *Server) took(c *client, cmd *command, args [][]byte, start, d time.Dura
 		cmd.failed.Add(c.w.Errors - c.errorsSeen)
 		c.countErrors()
 	}
+	if c.queueing && cmd.flags&notQueued == 0 {
+		return // EXEC will execute it
+	}
 	if slower := s.slowlog.slower.Load(); slower >= 0 && d.Microseconds() >= slower && cmd.flags&noAuth == 0 && cmd.name != "exec" {
 		s.slowlog.add(c, withoutPassword(cmd, args), d)
 	}
