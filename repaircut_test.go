@@ -185,6 +185,18 @@ func TestRepairRemovesWhatItWrote(t *testing.T) {
 	if open := faulty.OpenFiles(); len(open) > 0 {
 		t.Errorf("left open: %v", open)
 	}
+
+	// Further attempts link the old files to names that those before them have not taken.
+	copied := false
+	faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool {
+		copied = copied || op.Kind == vfstest.OpCreate && filepath.Base(filepath.Dir(op.Name)) == lostDir
+		return op.Kind == vfstest.OpSyncDir && filepath.Base(op.Name) == lostDir
+	}})
+	for range 3 {
+		if _, err := Repair("db", uncached(faulty)); !errors.Is(err, syscall.EIO) || copied {
+			t.Errorf("Repair, and lost cannot be synced: %v, copied: %t", err, copied)
+		}
+	}
 	db = mustOpen(t, "db", uncached(mem))
 	wantKeys(t, db, 150)
 	mustClose(t, db)

@@ -26,10 +26,13 @@ func (r *repairer) keepOld() error {
 	}
 	for _, name := range r.old {
 		to := filepath.Join(lost, name)
-		if _, err := d.fs.Size(to); err == nil {
-			to += fmt.Sprintf(".%d", d.nextFile.Load()) // taken by an earlier repair
-		} else if !errors.Is(err, fs.ErrNotExist) {
-			return err
+		for n := d.nextFile.Load(); ; n++ {
+			if _, err := d.fs.Size(to); errors.Is(err, fs.ErrNotExist) {
+				break
+			} else if err != nil {
+				return err
+			}
+			to = filepath.Join(lost, fmt.Sprintf("%s.%d", name, n)) // taken by an earlier repair, which may have failed
 		}
 		from := filepath.Join(d.dir, name)
 		if err := d.fs.Link(from, to); err != nil {

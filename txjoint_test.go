@@ -61,6 +61,7 @@ func jointScript(t *testing.T, db *DB, during func(), fns ...func(tx *Tx) error)
 	errs := make([]error, len(fns))
 	var wg sync.WaitGroup
 	started, all := make(chan struct{}), make(chan struct{})
+	start := sync.OnceFunc(func() { close(started) }) // the first one may run again
 	run := func(i int, fn func(tx *Tx) error) {
 		wg.Go(func() {
 			q.calls.Store(0) // no probe
@@ -68,7 +69,7 @@ func jointScript(t *testing.T, db *DB, during func(), fns ...func(tx *Tx) error)
 		})
 	}
 	run(0, func(tx *Tx) error {
-		close(started)
+		start()
 		<-all
 		return fns[0](tx)
 	})
