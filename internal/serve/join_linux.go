@@ -167,6 +167,7 @@ func (l *loop) readMail() {
 		case joined:
 			l.join(m.c)
 		case back:
+			m.c.last.Store(ms) // the command may have taken long
 			l.resume(m.c, ms)
 		case kicked:
 			l.kill(m.c)
