@@ -201,6 +201,7 @@ func TestBackupSilentNode(t *testing.T) {
 		asked int64 // how often the silent node is asked
 	}{{"never answers", false, 1}, {"stops", true, 2}} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			var asked atomic.Int64
 			done := make(chan struct{})
 			mute := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

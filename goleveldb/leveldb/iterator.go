@@ -27,7 +27,6 @@ type cursor interface {
 type dbIter struct {
 	dbCursor
 	iterBase
-	key, value []byte // what Key and Value have returned
 }
 
 // txIter is an iterator that sees a transaction's own writes.
@@ -100,35 +99,43 @@ type iterBase struct {
 	in   cursor // closed after Release
 	held *held  // nil after Release
 	err  error  // set by Release
+
+	key, value []byte // of a dbIter: copies of the current pair, empty until they are made
 }
 
 // In goleveldb, only a move may change what Key and Value have returned, and programs use it after
-// Release. The memory of a sift.Iter goes to other iterators then, so they return copies. Those of
-// an overlay are copies already.
+// Release. The memory of a sift.Iter goes to other iterators then, so they return copies, made once
+// per move. Those of an overlay are copies already.
 
 // Key implements iterator.Iterator.
-func (it *dbIter) Key() []byte { return copyTo(&it.key, it.Iter.Key()) }
+func (it *dbIter) Key() []byte { return copied(&it.key, it.Iter.Key()) }
 
 // Value implements iterator.Iterator.
-func (it *dbIter) Value() []byte { return copyTo(&it.value, it.Iter.Value()) }
+func (it *dbIter) Value() []byte { return copied(&it.value, it.Iter.Value()) }
 
-// copyTo copies b to buf and returns the copy, nil if b is nil.
-func copyTo(buf *[]byte, b []byte) []byte {
+// copied returns the copy of b in buf, and makes it if buf is empty. It returns nil if b is nil.
+func copied(buf *[]byte, b []byte) []byte {
 	if b == nil {
 		return nil
 	}
-	if *buf == nil {
-		*buf = make([]byte, 0, len(b))
+	if len(*buf) == 0 {
+		if *buf == nil {
+			*buf = make([]byte, 0, len(b))
+		}
+		*buf = append(*buf, b...)
 	}
-	*buf = append((*buf)[:0], b...)
 	return *buf
 }
+
+// moves drops the copies of the pair that the iterator leaves, and keeps their memory.
+func (it *iterBase) moves() { it.key, it.value = it.key[:0], it.value[:0] }
 
 // A program's last reference to an iterator may be a move. KeepAlive keeps the garbage collector
 // from releasing the iterator before that move has returned.
 
 // Next implements iterator.Iterator.
 func (it *dbIter) Next() bool {
+	it.moves()
 	ok := it.Iter.Next()
 	runtime.KeepAlive(it)
 	return ok
@@ -136,6 +143,7 @@ func (it *dbIter) Next() bool {
 
 // Prev implements iterator.Iterator.
 func (it *dbIter) Prev() bool {
+	it.moves()
 	ok := it.Iter.Prev()
 	runtime.KeepAlive(it)
 	return ok
@@ -176,8 +184,11 @@ func (it *iterBase) Seek(key []byte) bool {
 	return ok
 }
 
-// ready reports whether the iterator may move. After an error it may not.
-func (it *iterBase) ready() bool { return it.in.Err() == nil }
+// ready prepares a move, and reports whether the iterator may move. After an error it may not.
+func (it *iterBase) ready() bool {
+	it.moves()
+	return it.in.Err() == nil
+}
 
 // Error implements iterator.Iterator.
 func (it *iterBase) Error() error {

@@ -165,3 +165,42 @@ func TestSlicesAfterRelease(t *testing.T) {
 		}
 	}
 }
+
+// TestSlicesOfMoves checks that Key and Value return the current pair, however often they have been
+// called before and after the move.
+func TestSlicesOfMoves(t *testing.T) {
+	db, err := Open(storage.NewMemStorage(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	pairs := []string{"", "v", "a", "", "b", "longer", "c", "w"} // keys and values
+	for i := 0; i < len(pairs); i += 2 {
+		if err := db.Put([]byte(pairs[i]), []byte(pairs[i+1]), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	it := db.NewIterator(nil, nil)
+	defer it.Release()
+	seek := func(key string) func() bool { return func() bool { return it.Seek([]byte(key)) } }
+	for i, c := range []struct {
+		move func() bool
+		pair int
+	}{
+		{it.First, 0}, {it.Next, 1}, {it.Next, 2}, {it.Prev, 1}, {it.Last, 3}, {it.First, 0}, {seek("c"), 3}, {seek("a"), 1},
+		{it.Prev, 0}, {it.Next, 1}, {it.Next, 2}, {seek("b"), 2},
+	} {
+		if !c.move() {
+			t.Fatalf("move %d: %v", i, it.Error())
+		}
+		for range 2 {
+			key, value := it.Key(), it.Value()
+			if key == nil || string(key) != pairs[2*c.pair] || string(value) != pairs[2*c.pair+1] {
+				t.Fatalf("move %d: %q = %q, want pair %d", i, key, value, c.pair)
+			}
+		}
+	}
+	if it.Seek([]byte("d")) || it.Key() != nil || it.Value() != nil {
+		t.Errorf("after the last pair: %q = %q", it.Key(), it.Value())
+	}
+}

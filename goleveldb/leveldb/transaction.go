@@ -17,7 +17,7 @@ import (
 //
 // Writes are held in memory up to the size of the write buffer, and beyond that in temporary
 // files of the storage, which Commit merges into tables. They are durable when Commit returns,
-// unless Options.NoSync is set and they fitted in memory and in maxCommitBatch.
+// unless Options.NoSync is set and they fitted in memory and in 256 MiB.
 type Transaction struct {
 	db   *DB
 	base *sift.Snapshot
@@ -185,8 +185,8 @@ func (tr *Transaction) Discard() {
 	}
 }
 
-// maxCommitBatch is the size in bytes above which writes in memory are not committed as a batch: the
-// write buffer may be larger than the 1 GiB that a batch holds.
+// maxCommitBatch is the size in bytes above which writes in memory are not committed as a batch:
+// the write buffer may be larger than the 1 GiB that a batch holds.
 var maxCommitBatch = 256 << 20
 
 // apply applies the writes.
