@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"reflect"
 	"runtime"
 	"strings"
 	"syscall"
@@ -110,6 +111,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(code int) { panic(exitStatus(code)) }),
 		kong.Bind(e),
+		kong.KindMapper(reflect.String, kong.MapperFunc(setString)),
 		kong.Vars{"filter": filter.DefaultForFlush().Name() + " in level 0, " + filter.Default().Name() + " below"},
 	)
 	if len(args) == 0 {
@@ -124,6 +126,16 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		err = ferr
 	}
 	return e.fail(err)
+}
+
+// setString sets a string to an argument, byte for byte. kong's own mapper goes through JSON, which
+// replaces what is not UTF-8.
+func setString(ctx *kong.DecodeContext, target reflect.Value) error {
+	token, err := ctx.Scan.PopValue("string")
+	if err == nil {
+		target.SetString(token.String())
+	}
+	return err
 }
 
 // usageError adds a pointer to --help to a parse error.
