@@ -200,6 +200,35 @@ func TestLoad(t *testing.T) {
 	}
 }
 
+// A request to make a shard may arrive again when the filter is in use.
+func TestMakeTwice(t *testing.T) {
+	c := newServer(t).client(t, 3)
+	ctx := context.Background()
+	for _, layout := range layouts {
+		f := open(t, c, layout.String(), Options[string]{Items: 1000, FPR: 0.01, Shards: 3, Layout: layout})
+		if err := f.AddMany(ctx, members(0, 100), nil); err != nil {
+			t.Fatal(err)
+		}
+		g := f.config.Load().read
+		for i := range g.shards {
+			block := make([]byte, blockBytes)
+			block[0] = blockMark
+			count := uint64(0)
+			if layout == Blocked {
+				count = g.size
+			}
+			late := eval(shardKey(g.keys, &g, i), makeScript, g.header(1), count, block, g.bytes())
+			if err := f.sender.send(ctx, true, late); err != nil {
+				t.Fatal(err)
+			}
+			if ttl := c.PTTL(ctx, late.key).Val(); ttl >= 0 {
+				t.Errorf("%v: a shard in use expires after %v", layout, ttl)
+			}
+		}
+		allKnown(t, f, members(0, 100))
+	}
+}
+
 // If a server evicts what is being uploaded, Load fails, and the old filter stays in use.
 func TestLoadEvicted(t *testing.T) {
 	c := newServer(t).client(t, 3)

@@ -150,8 +150,10 @@ func (f *Bloom[T]) settle(ctx context.Context, c *config) error {
 }
 
 // makeScript creates a shard: the header ARGV[1], then ARGV[2] times the block ARGV[3], or zeros
-// up to byte ARGV[4].
+// up to byte ARGV[4]. A shard that exists stays as it is: if a request was sent again because its
+// reply was late, the first one may arrive after elements were added.
 const makeScript = `
+if redis.call('EXISTS', KEYS[1]) == 1 then return 1 end
 redis.call('SET', KEYS[1], ARGV[1] .. string.rep(ARGV[3], ARGV[2]), 'PX', 600000)
 if redis.call('STRLEN', KEYS[1]) < tonumber(ARGV[4]) then
   redis.call('SETRANGE', KEYS[1], ARGV[4] - 1, '\0')
