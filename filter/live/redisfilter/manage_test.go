@@ -229,6 +229,33 @@ func TestMakeTwice(t *testing.T) {
 	}
 }
 
+// A Drop that is sent again, since its reply was lost, does not delete a filter that was created
+// meanwhile.
+func TestDropTwice(t *testing.T) {
+	s := newServer(t)
+	ctx := context.Background()
+	c, other := s.client(t, 3), s.client(t, 3)
+	o := Options[string]{Items: 1000, FPR: 0.01, Shards: 3}
+	f := open(t, c, "f", o)
+	var again *Bloom[string]
+	losesReply(c, "f", func() {
+		again = open(t, other, "f", o)
+		must(again.Add(ctx, "a"))
+	})
+	if err := f.Drop(ctx); err != nil || again == nil {
+		t.Fatal(err)
+	}
+	allKnown(t, again, []string{"a"})
+	allKnown(t, open(t, other, "f", o), []string{"a"})
+	// Without that, it does delete the filter.
+	if err := again.Drop(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(ctx, other, "f", Options[string]{}); !errors.Is(err, ErrMissing) {
+		t.Errorf("after Drop: %v", err)
+	}
+}
+
 // If a server evicts what is being uploaded, Load fails, and the old filter stays in use.
 func TestLoadEvicted(t *testing.T) {
 	c := newServer(t).client(t, 3)

@@ -225,14 +225,20 @@ func (f *Bloom[T]) fill(ctx context.Context, c *config, progress func(uint64), s
 	return flush()
 }
 
+// dropScript deletes a configuration, but not that of a filter that was created since with the same
+// name: its creator would go on without a configuration, and others would create another filter.
+const dropScript = `
+if redis.call('HGET', KEYS[1], 'lineage') == ARGV[1] then redis.call('DEL', KEYS[1]) end
+return 1`
+
 // Drop deletes the filter. Clients that still use it get ErrMissing.
 func (f *Bloom[T]) Drop(ctx context.Context) error {
 	c, err := f.refresh(ctx)
 	if err != nil {
 		return err
 	}
-	key := configKey(*f.name.Load())
-	if err := f.sender.send(ctx, true, &request{key: key, args: []any{"del", key}}); err != nil {
+	r := eval(configKey(*f.name.Load()), dropScript, fmt.Sprintf("%016x", c.lineage))
+	if err := f.sender.send(ctx, true, r); err != nil {
 		return err
 	}
 	if c.phase != steady {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -14,6 +15,38 @@ type replyError string
 
 func (e replyError) Error() string { return string(e) }
 func (replyError) RedisError()     {}
+
+// pipelineHook is a hook around the pipelines of a client.
+type pipelineHook func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error
+
+func (pipelineHook) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (pipelineHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (h pipelineHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error { return h(ctx, cmds, next) }
+}
+
+// fail gives commands an error in place of their replies.
+func fail(cmds []redis.Cmder, err error) error {
+	for _, c := range cmds {
+		c.SetErr(err)
+	}
+	return err
+}
+
+// losesReply makes a client lose the reply to its next change of a filter's configuration, and
+// calls meanwhile before the client sends it again.
+func losesReply(c *redis.Client, name string, meanwhile func()) {
+	lost := false
+	c.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+		err := next(ctx, cmds)
+		if lost || cmds[0].Name() == "hgetall" || !slices.Contains(cmds[0].Args(), any(configKey(name))) {
+			return err
+		}
+		lost = true
+		meanwhile()
+		return fail(cmds, io.ErrUnexpectedEOF)
+	}))
+}
 
 func TestTransient(t *testing.T) {
 	done, cancel := context.WithCancel(context.Background())
