@@ -2,6 +2,7 @@ package redisfilter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -257,5 +258,13 @@ func (s *sender) swapConfig(ctx context.Context, name string, old, c *config) (b
 	}
 	// The reply to an attempt that succeeded may have been lost.
 	now, err := s.loadConfig(ctx, name)
-	return err == nil && now == *c, nil
+	switch {
+	case errors.Is(err, ErrMissing):
+		return false, nil
+	case err != nil:
+		return false, err
+	case old == nil: // a rebuild may have changed it since
+		return now.lineage == c.lineage, nil
+	}
+	return now == *c, nil
 }

@@ -256,6 +256,45 @@ func TestDropTwice(t *testing.T) {
 	}
 }
 
+// If the reply to the creation of a filter was lost, its creator finds that it has created it, even
+// if others are already rebuilding it. If it cannot find that out, it fails, and removes nothing.
+func TestCreateTwice(t *testing.T) {
+	s := newServer(t)
+	ctx := context.Background()
+	other := s.client(t, 3)
+	o := Options[string]{Items: 1000, FPR: 0.01, Shards: 3}
+	for _, denied := range []bool{false, true} {
+		name := fmt.Sprintf("denied %v", denied)
+		c := s.client(t, 3)
+		var first *Bloom[string]
+		losesReply(c, name, func() {
+			first = open(t, other, name, o)
+			boom := errors.New("the source is gone")
+			failing := func(yield func(string, error) bool) { yield("", boom) }
+			if err := first.Rebuild(ctx, RebuildOptions{}, failing); err != boom {
+				t.Fatal(err)
+			}
+			must(first.Add(ctx, "a"))
+			if denied {
+				c.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+					if cmds[0].Name() == "hgetall" {
+						return fail(cmds, replyError("NOPERM User has no permissions to run the 'hgetall' command"))
+					}
+					return next(ctx, cmds)
+				}))
+			}
+		})
+		f, err := Open(ctx, c, name, o)
+		if first == nil || (err != nil) != denied || denied && !redis.HasErrorPrefix(err, "NOPERM") {
+			t.Fatalf("denied: %v: %v", denied, err)
+		}
+		if !denied {
+			allKnown(t, f, []string{"a"})
+		}
+		allKnown(t, first, []string{"a"})
+	}
+}
+
 // If a server evicts what is being uploaded, Load fails, and the old filter stays in use.
 func TestLoadEvicted(t *testing.T) {
 	c := newServer(t).client(t, 3)
