@@ -164,7 +164,8 @@ func transient(ctx context.Context, err error) bool {
 			return true
 		}
 	}
-	return false
+	// Before version 7, a server puts the error of a script's command into the text of its own.
+	return redis.HasErrorPrefix(err, "Error running script") && strings.Contains(reply.Error(), ": -READONLY ")
 }
 
 // once sends each request once, to all nodes at the same time.
