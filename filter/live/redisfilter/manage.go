@@ -24,6 +24,15 @@ func (f *Bloom[T]) Rename(ctx context.Context, name string) error {
 	}
 	c, err := f.refresh(ctx)
 	old := *f.name.Load()
+	if name != old && errors.Is(err, ErrMissing) {
+		// The last step of an earlier call may have succeeded, and only its reply been lost.
+		there, thereErr := f.sender.loadConfig(ctx, name)
+		if thereErr == nil && there.lineage == f.config.Load().lineage {
+			f.name.Store(&name)
+			f.config.Store(&there)
+			return nil
+		}
+	}
 	if name == old || err != nil {
 		return err
 	}

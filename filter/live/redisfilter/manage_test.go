@@ -295,6 +295,32 @@ func TestCreateTwice(t *testing.T) {
 	}
 }
 
+// A Rename that has failed after its last step can be called again.
+func TestRenameAgain(t *testing.T) {
+	s := newServer(t)
+	c := s.client(t, 3)
+	f := open(t, c, "old", Options[string]{Items: 1000, FPR: 0.01, Shards: 3})
+	must(f.Add(context.Background(), "a"))
+	ctx, cancel := context.WithCancel(context.Background())
+	losesReply(c, "old", cancel)
+	if err := f.Rename(ctx, "new"); err == nil || ctx.Err() == nil {
+		t.Fatalf("Rename whose reply was lost: %v", err)
+	}
+	ctx = context.Background()
+	if err := f.Rename(ctx, "other"); !errors.Is(err, ErrMissing) {
+		t.Errorf("another name: %v", err)
+	}
+	if err := f.Rename(ctx, "new"); err != nil {
+		t.Fatal(err)
+	}
+	allKnown(t, f, []string{"a"})
+	allKnown(t, open(t, s.client(t, 3), "new", Options[string]{}), []string{"a"})
+	if err := f.Rebuild(ctx, RebuildOptions{}, each([]string{"b"})); err != nil {
+		t.Fatal(err)
+	}
+	allKnown(t, f, []string{"b"})
+}
+
 // If a server evicts what is being uploaded, Load fails, and the old filter stays in use.
 func TestLoadEvicted(t *testing.T) {
 	c := newServer(t).client(t, 3)
