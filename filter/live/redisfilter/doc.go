@@ -20,5 +20,7 @@
 // an Add of a Bloom returns only when that many replicas have the element. A master that
 // restarts from an old snapshot has lost what was added after it, which cannot be
 // detected: use an append-only file or Replicas. A key that is evicted or deleted is
-// detected: ErrLost.
+// detected: ErrLost. The exception is the key with the bits of a Redisson, which an empty
+// filter does not have either: without it all elements are reported as absent. So do not use
+// a Redisson on a server that evicts keys without an expiry.
 package redisfilter
