@@ -96,7 +96,9 @@ func (o *BloomOptions[T]) size() (numWords uint64, hashes int, err error) {
 		if err := checkItems(o.Items, o.FPR); err != nil {
 			return 0, 0, err
 		}
-		bits, hashes = o.optimal()
+		if bits, hashes = o.optimal(); bits > maxBits { // see blocks.Optimal
+			return 0, 0, optionError("FPR", "%v with %d items needs more than 2^43 bits in scheme %v", o.FPR, o.Items, o.Scheme)
+		}
 	case o.Items != 0 || o.FPR != 0:
 		return 0, 0, optionError("Bits and Hashes", "exclude Items and FPR")
 	case bits == 0 || bits > maxBits:

@@ -29,7 +29,8 @@ func FPR(bits float64, hashes int, load float64) float64 {
 }
 
 // Optimal returns the smallest number of blocks of blockBits bits that hold items elements
-// with an FPR of at most fpr, and the number of hashes.
+// with an FPR of at most fpr, and the number of hashes. It returns at most 2⁵² blocks: since
+// there are at most 32 hashes, an FPR far below 10⁻³⁰ needs more than fit in any memory.
 func Optimal(items uint64, fpr float64, blockBits float64) (blocks uint64, hashes int) {
 	n := max(1, float64(items))
 	best := math.Inf(1)
@@ -53,5 +54,5 @@ func Optimal(items uint64, fpr float64, blockBits float64) (blocks uint64, hashe
 			best, hashes = hi, k
 		}
 	}
-	return uint64(math.Ceil(best)), hashes
+	return uint64(min(math.Ceil(best), 1<<52)), hashes
 }
