@@ -37,7 +37,9 @@ type Filter[T any] interface {
 	// MarshalBinary wrote, of the same kind and with the same kind of elements. No
 	// other call may run at the same time. ReadFrom reads nothing after the filter.
 	// After an error the filter is unchanged; the error of damage matches ErrFormat,
-	// that of another kind of filter or of elements ErrIncompatible.
+	// that of another kind of filter or of elements ErrIncompatible. There is one
+	// exception: if bytes follow the filter in its argument, UnmarshalBinary replaces the
+	// filter, and returns an error that matches ErrFormat.
 	io.ReaderFrom
 	encoding.BinaryMarshaler
 	encoding.BinaryUnmarshaler

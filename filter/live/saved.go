@@ -152,8 +152,9 @@ func syncDir(dir string) error {
 }
 
 // ReadFile replaces f by the filter in a file that WriteFile wrote. After an error f is
-// unchanged. Nothing may follow the filter in the file. Damage gives a *fs.PathError that
-// matches ErrFormat and names the part of the file in which it was found.
+// unchanged, unless something follows the filter in the file: then f is the filter before it.
+// Damage gives a *fs.PathError that matches ErrFormat and names the part of the file in which
+// it was found.
 func ReadFile(name string, f io.ReaderFrom) error {
 	file, err := os.Open(name)
 	if err != nil {
