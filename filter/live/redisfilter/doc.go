@@ -20,7 +20,9 @@
 // an Add of a Bloom returns only when that many replicas have the element. A master that
 // restarts from an old snapshot has lost what was added after it, which cannot be
 // detected: use an append-only file or Replicas. A key that is evicted or deleted is
-// detected: ErrLost. The exception is the key with the bits of a Redisson, which an empty
-// filter does not have either: without it all elements are reported as absent. So do not use
-// a Redisson on a server that evicts keys without an expiry.
+// detected: ErrLost. There are two exceptions. An empty Redisson has no key with bits, so if
+// it is gone, all elements are reported as absent. And a filter whose configuration is gone
+// no longer exists: opened with Items, it is created again, empty, while clients that have
+// opened a Bloom before go on using its old data. So do not use a server that evicts keys
+// without an expiry.
 package redisfilter
