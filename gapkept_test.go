@@ -251,6 +251,7 @@ func TestGapGrows(t *testing.T) {
 	}{
 		{"nothing else is written", nil, nil, "p"},
 		{"a key is put", nil, func(d *DB) error { return d.Put([]byte("n"), nil, nil) }, "last"},
+		{"the key at the end of the gap is put", nil, func(d *DB) error { return d.Put([]byte("last"), nil, nil) }, "last"},
 		{"a key is put into another memtable", nil, func(d *DB) error {
 			return errors.Join(d.Flush(), d.Put([]byte("n"), nil, nil))
 		}, "last"},

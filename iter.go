@@ -160,7 +160,11 @@ func (it *Iter) SeekGE(key []byte) bool {
 	if gaps := it.inGap(key); gaps != nil {
 		return it.forward(it.walkForward(it.startWalk(gaps, key, false)))
 	}
-	it.seek = base.AppendInternalKey(it.seek[:0], key, it.own, base.KindSeek)
+	seq := it.own
+	if g := it.near.below; g != nil && bytes.Equal(key, g.To) {
+		seq = base.MaxSequence // growNear must know of newer entries, also of the key itself
+	}
+	it.seek = base.AppendInternalKey(it.seek[:0], key, seq, base.KindSeek)
 	it.in.SeekGE(it.seek)
 	return it.forward(it.settleForward(nil))
 }

@@ -73,6 +73,7 @@ func TestGapBetweenLogs(t *testing.T) {
 		{"torn before a mark for the log before", [][]byte{logOf(t, -1, 1, 2, 3), torn(logOf(t, -2, 4, 5, -3))}, 5, 1, false},
 		{"damaged before a mark for the log before", [][]byte{logOf(t, -1, 1, 2, 3), garbled(logOf(t, -2, 4, -3))}, 3, 1, false},
 		{"an unused one between", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2), logOf(t, -2, 4, 5)}, 2, 1, false},
+		{"both are LevelDB's, which has begun the second with an empty batch", [][]byte{logOf(t, 1, 2), logOf(t, -3, 3, 4)}, 4, 0, false},
 		{"two logs after it", [][]byte{logOf(t, -1, 1, 2), logOf(t, -4, 4), logOf(t, -5, 5)}, 2, 1, false},
 		{"two logs after it, created ahead", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2, 4), logOf(t, -4, 5), logOf(t, -5)}, 2, 1, false},
 		{"all three torn", [][]byte{torn(logOf(t, -1, 1, 2, 3)), torn(logOf(t, -2, 4, 5)), torn(logOf(t, -4, 6, 7))}, 2, 1, false},
@@ -135,6 +136,54 @@ func TestGapBetweenLogs(t *testing.T) {
 			checkKeys(t, db, tc.keys)
 			mustClose(t, db)
 			oneFile(t, mem, ".log")
+		})
+	}
+}
+
+// goleveldb removes a log without entries for a newer one while the MANIFEST still names it. If it
+// is killed after the newer one has become full as well, there are two logs: the first must begin
+// where the MANIFEST ends, and the second where the first ends.
+func TestLogsAfterMissingOne(t *testing.T) {
+	for _, tc := range []struct {
+		desc   string
+		logs   [][]byte
+		keys   int // from 1 on
+		damage bool
+	}{
+		{"one log", [][]byte{logOf(t, 1, 2)}, 2, false},
+		{"two logs", [][]byte{logOf(t, 1, 2), logOf(t, 3, 4)}, 4, false},
+		{"two logs, the second empty", [][]byte{logOf(t, 1, 2), nil}, 2, false},
+		{"two logs, the first empty", [][]byte{nil, logOf(t, 1, 2)}, 2, false},
+		{"three logs", [][]byte{logOf(t, 1, 2), logOf(t, 3), logOf(t, 4, 5)}, 5, false},
+		{"the first begins late", [][]byte{logOf(t, 2, 3), logOf(t, 4)}, 0, true},
+		{"the second begins late", [][]byte{logOf(t, 1, 2), logOf(t, 4, 5)}, 0, true},
+	} {
+		t.Run(tc.desc, func(t *testing.T) {
+			mem := vfstest.NewMem()
+			mustClose(t, mustOpen(t, "db", uncached(mem)))
+			named := oneFile(t, mem, ".log")
+			_, num, _ := manifest.ParseName(filepath.Base(named))
+			if err := mem.Remove(named); err != nil {
+				t.Fatal(err)
+			}
+			for i, log := range tc.logs {
+				writeFile(t, mem, filepath.Join("db", manifest.MakeName(manifest.KindLog, num+10*uint64(i+1))), log)
+			}
+			for _, readOnly := range []bool{true, false} {
+				o := uncached(mem)
+				o.ReadOnly = readOnly
+				db, err := Open("db", o)
+				if errors.Is(err, ErrCorruption) != tc.damage || err != nil && !tc.damage {
+					t.Errorf("read-only %v: %v; want damage: %v", readOnly, err, tc.damage)
+				}
+				if err != nil {
+					continue
+				}
+				if !tc.damage {
+					checkKeys(t, db, tc.keys)
+				}
+				mustClose(t, db)
+			}
 		})
 	}
 }

@@ -248,13 +248,17 @@ func hasMark(in *record.Reader, minSeq uint64) (found bool, err error) {
 // logs that sift wrote, since those of LevelDB need not continue each other or the MANIFEST; if a
 // log is missing, it checks the start of any log. Empty batches may have a lower number.
 func (r *Recovery) checkOrder(bySift bool, first uint64, count uint32, firstOfLog bool) error {
+	before := r.ManifestSeq
+	if r.Batches > 0 {
+		before = r.LastSeq // of the logs before this one
+	}
 	switch {
-	case r.Missing != nil && firstOfLog && first > r.ManifestSeq+1:
-		return fmt.Errorf("log begins at sequence %d, and what came after %d is missing: %w", first, r.ManifestSeq, r.Missing)
+	case r.Missing != nil && firstOfLog && first > before+1:
+		return fmt.Errorf("log begins at sequence %d, and what came after %d is missing: %w", first, before, r.Missing)
 	case !bySift:
 		return nil
-	case r.nextSeq == 0 && first > r.ManifestSeq+1:
-		return fmt.Errorf("log begins at sequence %d, and what came after %d is missing", first, r.ManifestSeq)
+	case r.nextSeq == 0 && first > before+1:
+		return fmt.Errorf("log begins at sequence %d, and what came after %d is missing", first, before)
 	case r.nextSeq != 0 && (first > r.nextSeq || first < r.nextSeq && count > 0):
 		return fmt.Errorf("batch begins at sequence %d, and %d is next", first, r.nextSeq)
 	}
