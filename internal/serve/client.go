@@ -266,6 +266,9 @@ func (c *client) do(cmd *command, args [][]byte) {
 			c.silence = replyAll
 		}
 	}
+	if c.silence == replySkipNext {
+		c.silence = replySkip
+	}
 }
 
 // admit reports whether a command may run. It replies with an error to one that is unknown,

@@ -263,8 +263,9 @@ func clientKill(c *client, args [][]byte) {
 
 // The modes of CLIENT REPLY.
 const (
-	replyAll  = iota
-	replySkip // no reply to the next command
+	replyAll      = iota
+	replySkip     // no reply to the next command
+	replySkipNext // no reply to the command after the current one
 	replyNone
 )
 
@@ -276,8 +277,8 @@ func clientReply(c *client, mode []byte) {
 	case is(mode, "OFF"):
 		c.silence = replyNone
 	case is(mode, "SKIP"):
-		if c.silence == replyAll {
-			c.silence = replySkip
+		if c.silence != replyNone {
+			c.silence = replySkipNext
 		}
 	default:
 		c.reply(errSyntax)

@@ -617,7 +617,7 @@ func TestClientReply(t *testing.T) { everyWay(t, testClientReply) }
 
 func testClientReply(t *testing.T) {
 	c := dial(t, start(t, t.TempDir(), Config{Fsync: FsyncNo}))
-	for _, calls := range []string{"CLIENT REPLY SKIP;PING a;PING b", "CLIENT REPLY SKIP;CLIENT REPLY ON;PING b", "CLIENT REPLY OFF;PING a;SET k v;CLIENT REPLY ON;PING b"} {
+	for _, calls := range []string{"CLIENT REPLY SKIP;PING a;PING b", "CLIENT REPLY SKIP;CLIENT REPLY SKIP;PING a;PING b", "CLIENT REPLY SKIP;CLIENT REPLY ON;PING b", "CLIENT REPLY OFF;PING a;SET k v;CLIENT REPLY ON;PING b"} {
 		want := "b"
 		for call := range strings.SplitSeq(calls, ";") {
 			c.conn.Write(appendCall(nil, strings.Fields(call)...))
