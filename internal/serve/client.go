@@ -278,6 +278,9 @@ func (c *client) admit(cmd *command, args [][]byte) bool {
 		c.unknown(args)
 		return false
 	}
+	if !c.trusted && c.srv.password() == "" { // CONFIG SET has removed the password
+		c.pass()
+	}
 	if !fits(cmd.arity, len(args)) || cmd.flags&hasSub != 0 {
 		if text := cmd.misfit(args); text != "" {
 			c.reject(cmd, text)
