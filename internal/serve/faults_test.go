@@ -285,6 +285,47 @@ func TestFilterStaysIfNotReplaced(t *testing.T) {
 	}
 }
 
+// A command that waits for a filter's lock while the filter is renamed does not change it under its
+// new name.
+func TestAddDuringRename(t *testing.T) {
+	db, _ := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := func(item string) {
+		c := lone(s)
+		args := fields("BF.ADD a " + item)
+		c.do(lookup(args[0]), args)
+		if err := c.settle(); err != nil {
+			t.Error(err)
+		}
+	}
+	add("first")
+	f := filterOf(s, "a")
+	f.mu.Lock()
+	var adding sync.WaitGroup
+	adding.Go(func() { add("second") })
+	time.Sleep(50 * time.Millisecond) // it has found the filter, and waits for the lock
+	// What RENAME a b does in memory.
+	from, to := s.stripe([]byte("a")), s.stripe([]byte("b"))
+	from.names.Lock()
+	delete(from.filters, f.name)
+	from.names.Unlock()
+	f.name = "k\x00\x00\x00\x00b"
+	to.names.Lock()
+	to.filters[f.name] = f
+	to.names.Unlock()
+	f.mu.Unlock()
+	adding.Wait()
+	if f.bloom.Contains([]byte("second")) {
+		t.Fatal("what was added to a is in b")
+	}
+	if !filterOf(s, "a").bloom.Contains([]byte("second")) {
+		t.Error("what was added to a is not there")
+	}
+}
+
 // Clients without the password cannot take the memory for requests from the others.
 func TestStrangersBudget(t *testing.T) { everyWay(t, testStrangersBudget) }
 
