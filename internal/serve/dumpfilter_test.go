@@ -139,3 +139,15 @@ func TestFilterDumpIsOneWrite(t *testing.T) {
 		t.Error("the store's filter excludes what was restored")
 	}
 }
+
+// DUMP of a filter that is deleted, or expires, after DUMP has seen that it is there replies as if it
+// had not been there.
+func TestDumpOfVanished(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	c := dial(t, s)
+	c.do("BF.ADD", "b", "x")
+	filterOf(s, "b").expiry.Store(1) // in memory only
+	if got := c.do("DUMP", "b"); got != any(null{2}) {
+		t.Error(got)
+	}
+}
