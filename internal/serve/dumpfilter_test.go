@@ -99,6 +99,17 @@ func TestFilterDump(t *testing.T) {
 			t.Errorf("a link of 4 slots in %d buckets: %v, want %v", buckets, got, want)
 		}
 	}
+	// One whose header says that there are more buckets: no memory is allocated for them.
+	for _, claim := range []uint64{4, 1 << 39} {
+		dump := appendDumpLen([]byte{dumpModule}, moduleID(kindCuckoo))
+		for _, n := range []uint64{1, claim, 0, 0, 2, 20, 1, 2} {
+			dump = appendModuleUint(dump, n)
+		}
+		dump = appendModuleString(dump, make([]byte, 4))
+		if got := c.do("RESTORE", "claim", "0", string(appendDumpTail(append(dump, moduleEnd))), "REPLACE"); got != any(failure("ERR Bad data format")) {
+			t.Errorf("a link of 4 slots, where the header says %d buckets: %v", claim, got)
+		}
+	}
 	other := dial(t, start(t, t.TempDir(), Config{Layout: redisbloom.Tight, Fsync: FsyncNo}))
 	other.do("BF.ADD", "b", "x")
 	if got := other.do("DUMP", "b"); got != any(failure(errTightDump.Error())) {
