@@ -275,6 +275,11 @@ func (f *Cuckoo) linkBytes(i int) (uint64, bool) {
 	return size, hi == 0 && size > 0 && size < 1<<48
 }
 
+// MayCompact reports whether the next Delete may compact the filter, which can take long.
+func (f *Cuckoo) MayCompact() bool {
+	return len(f.links) > 1 && float64(f.deletes)+1 > (float64(f.items)-1)*compactShare
+}
+
 // Delete removes one fingerprint that is equal to the item's, and reports whether there was
 // one. After enough deletions the filter compacts itself.
 func (f *Cuckoo) Delete(item []byte) bool {

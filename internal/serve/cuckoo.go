@@ -279,6 +279,14 @@ func cfDel(c *client, args [][]byte) {
 	if c.reply(err) {
 		return
 	}
+	if f.cuckoo.MayCompact() && f.cuckoo.Bytes() >= largeFilter {
+		if c.onLoop() {
+			f.mu.Unlock()
+			c.handOver = true
+			return
+		}
+		defer c.keepsLong(f)()
+	}
 	before := f.memory()
 	deleted := f.cuckoo.Delete(args[2])
 	c.srv.shrunk(f, before)
@@ -295,6 +303,7 @@ func cfCompact(c *client, args [][]byte) {
 	if c.reply(err) {
 		return
 	}
+	defer c.keepsLong(f)()
 	before := f.memory()
 	f.cuckoo.Compact()
 	c.srv.shrunk(f, before)

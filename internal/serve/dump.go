@@ -217,6 +217,7 @@ func (c *client) dumpFilter(key []byte, k kind) error {
 		return errReplyOOM
 	}
 	defer c.reserve(-size)
+	defer c.keepsLong(f)()
 	b, err := appendFilterDump(make([]byte, 0, size), f)
 	if err == nil {
 		c.w.Bulk(b)

@@ -185,6 +185,16 @@ func (c *client) leaves(f *filter) bool {
 	return c.handOver
 }
 
+// keepsLong makes a command that may keep a filter locked for long count as heavy, if the filter is
+// large, until the function that it returns is called. The filter is locked.
+func (c *client) keepsLong(f *filter) (end func()) {
+	if f.parts().Bytes() < largeFilter {
+		return func() {}
+	}
+	c.srv.heavy.Add(1)
+	return func() { c.srv.heavy.Add(-1) }
+}
+
 // willGrow reports whether an event loop leaves the command to another goroutine, because the
 // filter, which is locked, may soon take much more memory.
 func (c *client) willGrow(f *filter) bool {
