@@ -3,6 +3,7 @@ package serve
 import (
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"sort"
 	"strings"
@@ -352,7 +353,7 @@ func (c *client) wait() error {
 			return nil
 		}
 		if c.killed.Load() {
-			return nil
+			return net.ErrClosed // the command must not run before the pause ends
 		}
 	}
 	return nil

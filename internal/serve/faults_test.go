@@ -601,6 +601,30 @@ func testKillOfOneThatDoesNotRead(t *testing.T) {
 	}
 }
 
+// CLIENT KILL of a client whose command waits for the end of CLIENT PAUSE does not execute that command.
+func TestKillDuringPause(t *testing.T) { everyWay(t, testKillDuringPause) }
+
+func testKillDuringPause(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	c, waiting := dial(t, s), dial(t, s)
+	id := fmt.Sprint(waiting.do("CLIENT", "ID"))
+	c.do("CLIENT", "PAUSE", "60000", "WRITE")
+	waiting.conn.Write(appendCall(nil, "SET", "k", "v"))
+	time.Sleep(50 * time.Millisecond) // it waits
+	if got := c.do("CLIENT", "KILL", "ID", id); got != any(int64(1)) {
+		t.Fatal(got)
+	}
+	for deadline := time.Now().Add(30 * time.Second); s.figures().Clients > 1; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the killed client is still there")
+		}
+	}
+	if got := c.do("GET", "k"); got != any(null{2}) {
+		t.Errorf("GET during the pause: %v", got)
+	}
+	c.do("CLIENT", "UNPAUSE")
+}
+
 // A long SCAN does not make an EXEC wait, for which all others would wait: SCAN and commands like
 // it do not hold world.
 func TestScanDoesNotHoldWorld(t *testing.T) {
