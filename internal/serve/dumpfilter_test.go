@@ -2,6 +2,7 @@ package serve
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"reflect"
 	"strings"
@@ -160,5 +161,59 @@ func TestDumpOfVanished(t *testing.T) {
 	filterOf(s, "b").expiry.Store(1) // in memory only
 	if got := c.do("DUMP", "b"); got != any(null{2}) {
 		t.Error(got)
+	}
+}
+
+// CF.COMPACT writes its changes as it goes, since all of them may take many times the filter's memory.
+func TestCompactionIsWrittenInParts(t *testing.T) {
+	db, _ := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := lone(s)
+	run := func(args ...string) {
+		t.Helper()
+		var call [][]byte
+		for _, a := range args {
+			call = append(call, []byte(a))
+		}
+		c.w.Reset()
+		c.do(lookup(call[0]), call)
+		if got := string(c.w.Buf); got != "+OK\r\n" {
+			t.Fatalf("%s: %q", args[0], got)
+		}
+		if err := c.settle(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const slots = 1 << 18 // of each of two links; the first is empty, the second full
+	le := binary.LittleEndian
+	var header []byte
+	for _, n := range []uint64{slots, slots / 2, 0, 2} {
+		header = le.AppendUint64(header, n)
+	}
+	for _, n := range []uint16{2, 20, 1} {
+		header = le.AppendUint16(header, n)
+	}
+	run("CF.LOADCHUNK", "c", "1", string(header))
+	run("CF.LOADCHUNK", "c", fmt.Sprint(2*slots+1), strings.Repeat("\x07", slots))
+	before := s.puts.Load()
+	run("CF.COMPACT", "c")
+	if n := s.puts.Load() - before; n < 3 {
+		t.Errorf("CF.COMPACT was %d writes", n)
+	}
+	f := filterOf(s, "c")
+	stored := &filter{id: f.id, kind: kindCuckoo}
+	if err := s.loadFilter(stored); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := stored.cuckoo.Links(), f.cuckoo.Links(); got != want {
+		t.Fatalf("%d links in the store, %d in memory", got, want)
+	}
+	for i := range f.cuckoo.Links() {
+		if !bytes.Equal(stored.cuckoo.Data(i), f.cuckoo.Data(i)) {
+			t.Errorf("link %d in the store differs", i)
+		}
 	}
 }
