@@ -71,6 +71,25 @@ func TestTransactions(t *testing.T) {
 	}
 }
 
+// A transaction whose short commands write much more than the store accepts at once does not make
+// the server take no more writes: from some size on its commands are refused.
+func TestLargeTransaction(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo}, func(s *Server) { s.execMax = 1 << 20 })
+	c := dial(t, s)
+	c.do("MULTI")
+	for _, key := range []string{"a", "b", "c"} {
+		c.do("SETRANGE", key, fmt.Sprint(600<<10), "x")
+	}
+	c.do("STRLEN", "b")
+	const n = 600<<10 + 1
+	if got, want := fmt.Sprint(c.do("EXEC")), fmt.Sprint([]any{n, n, failure(errExecOOM.Error()), n}); got != want {
+		t.Errorf("EXEC: %s, want %s", got, want)
+	}
+	if got := fmt.Sprint(c.do("STRLEN", "a"), c.do("STRLEN", "c")); got != fmt.Sprint(n, 0) {
+		t.Errorf("afterwards: %s", got)
+	}
+}
+
 // A key that has expired is not there, even if it has not been removed: SWAPDB that puts it in the
 // place of an absent one changes nothing.
 func TestSwapOfExpired(t *testing.T) {
