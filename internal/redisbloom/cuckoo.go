@@ -23,6 +23,7 @@ const (
 	// compactShare is the ratio of deletions to items above which a filter compacts
 	// itself.
 	compactShare = 0.1
+	drainBytes   = 1 << 20
 )
 
 // Cuckoo is a chain of cuckoo filters with 8-bit fingerprints, of which 0 is an empty slot.
@@ -37,6 +38,11 @@ type Cuckoo struct {
 	redo           []byte
 	counted        [2]uint64 // items and deletes at the last TakeRedo
 	high           int       // number of links for which stored pages may exist
+
+	// Drain, if not nil, is called by Compact, and by a Delete that compacts, whenever the redo log
+	// has reached drainBytes, so that TakeRedo can empty it: the redo log of a whole compaction may
+	// take many times the memory of the filter.
+	Drain func()
 }
 
 type cuckooLink struct {
@@ -275,6 +281,11 @@ func (f *Cuckoo) linkBytes(i int) (uint64, bool) {
 	return size, hi == 0 && size > 0 && size < 1<<48
 }
 
+// MayCompact reports whether the next Delete may compact the filter, which can take long.
+func (f *Cuckoo) MayCompact() bool {
+	return len(f.links) > 1 && float64(f.deletes)+1 > (float64(f.items)-1)*compactShare
+}
+
 // Delete removes one fingerprint that is equal to the item's, and reports whether there was
 // one. After enough deletions the filter compacts itself.
 func (f *Cuckoo) Delete(item []byte) bool {
@@ -330,6 +341,9 @@ func (f *Cuckoo) empty(i int) bool {
 		}
 		if moved {
 			f.setSlot(i, uint64(off), 0)
+			if f.Drain != nil && len(f.redo) >= drainBytes {
+				f.Drain()
+			}
 		} else {
 			left = true
 		}

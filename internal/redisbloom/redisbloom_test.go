@@ -495,3 +495,53 @@ func TestAddMany(t *testing.T) {
 		}
 	}
 }
+
+// A compaction drains its redo log as it goes, and the parts give the same filter.
+func TestCompactionDrains(t *testing.T) {
+	const slots = 1 << 18 // of each link; the first is empty, the second full
+	le := binary.LittleEndian
+	var header []byte
+	for _, n := range []uint64{slots, slots / 2, 0, 2} {
+		header = le.AppendUint64(header, n)
+	}
+	for _, n := range []uint16{2, 20, 1} {
+		header = le.AppendUint16(header, n)
+	}
+	var filters [2]*Cuckoo
+	for i := range filters {
+		f, err := ParseCuckoo(header, 1<<30)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Load(2*slots+1, bytes.Repeat([]byte{7}, slots)); err != nil {
+			t.Fatal(err)
+		}
+		f.TakeRedo(nil)
+		filters[i] = f
+	}
+	f, again := filters[0], filters[1]
+	parts := 0
+	replay := func() {
+		part := f.TakeRedo(nil)
+		if parts++; len(part) > drainBytes+64 {
+			t.Errorf("a part has %d bytes", len(part))
+		}
+		if err := again.Replay(part, 1<<30); err != nil {
+			t.Error(err)
+		}
+	}
+	f.Drain = replay
+	f.Compact()
+	replay()
+	if parts < 3 {
+		t.Errorf("%d parts", parts)
+	}
+	if f.Links() != again.Links() || f.Items() != again.Items() || f.Deletes() != again.Deletes() {
+		t.Errorf("%d and %d links, %d and %d items, %d and %d deletions", f.Links(), again.Links(), f.Items(), again.Items(), f.Deletes(), again.Deletes())
+	}
+	for i := range min(f.Links(), again.Links()) {
+		if !bytes.Equal(f.Data(i), again.Data(i)) {
+			t.Errorf("link %d differs", i)
+		}
+	}
+}

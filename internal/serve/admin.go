@@ -55,12 +55,17 @@ func (c *client) login(user, password []byte) bool {
 		return false
 	}
 	if !c.trusted {
-		c.trust(true)
-		if c.conn != nil {
-			c.conn.SetReadDeadline(time.Time{}) // removes the one for authentication
-		}
+		c.pass()
 	}
 	return true
+}
+
+// pass makes a client count as authenticated.
+func (c *client) pass() {
+	c.trust(true)
+	if c.conn != nil {
+		c.conn.SetReadDeadline(time.Time{}) // removes the one for authentication
+	}
 }
 
 func auth(c *client, args [][]byte) {

@@ -266,6 +266,9 @@ func (c *client) do(cmd *command, args [][]byte) {
 			c.silence = replyAll
 		}
 	}
+	if c.silence == replySkipNext {
+		c.silence = replySkip
+	}
 }
 
 // admit reports whether a command may run. It replies with an error to one that is unknown,
@@ -274,6 +277,9 @@ func (c *client) admit(cmd *command, args [][]byte) bool {
 	if cmd == nil {
 		c.unknown(args)
 		return false
+	}
+	if !c.trusted && c.srv.password() == "" { // CONFIG SET has removed the password
+		c.pass()
 	}
 	if !fits(cmd.arity, len(args)) || cmd.flags&hasSub != 0 {
 		if text := cmd.misfit(args); text != "" {

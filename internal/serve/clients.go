@@ -3,6 +3,7 @@ package serve
 import (
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"sort"
 	"strings"
@@ -263,8 +264,9 @@ func clientKill(c *client, args [][]byte) {
 
 // The modes of CLIENT REPLY.
 const (
-	replyAll  = iota
-	replySkip // no reply to the next command
+	replyAll      = iota
+	replySkip     // no reply to the next command
+	replySkipNext // no reply to the command after the current one
 	replyNone
 )
 
@@ -276,8 +278,8 @@ func clientReply(c *client, mode []byte) {
 	case is(mode, "OFF"):
 		c.silence = replyNone
 	case is(mode, "SKIP"):
-		if c.silence == replyAll {
-			c.silence = replySkip
+		if c.silence != replyNone {
+			c.silence = replySkipNext
 		}
 	default:
 		c.reply(errSyntax)
@@ -351,7 +353,7 @@ func (c *client) wait() error {
 			return nil
 		}
 		if c.killed.Load() {
-			return nil
+			return net.ErrClosed // the command must not run before the pause ends
 		}
 	}
 	return nil

@@ -270,6 +270,24 @@ func cfCount(c *client, args [][]byte) {
 	})
 }
 
+// compacting calls fn, which may compact a locked cuckoo filter. A compaction writes its changes as
+// it goes, except in a transaction, which is one write.
+func (c *client) compacting(f *filter, fn func(k *redisbloom.Cuckoo)) {
+	before := f.memory()
+	if c.overlay == nil {
+		f.cuckoo.Drain = func() {
+			var err error
+			c.batch.Reset()
+			if c.valBuf, err = c.srv.flushFilter(f, &c.batch, c.valBuf); c.err == nil {
+				c.err = err
+			}
+		}
+		defer func() { f.cuckoo.Drain = nil }()
+	}
+	fn(f.cuckoo)
+	c.srv.shrunk(f, before)
+}
+
 func cfDel(c *client, args [][]byte) {
 	f, err := c.srv.write(c, args[1], kindCuckoo, nil)
 	if err == errNotFound || err == errWrongType {
@@ -279,9 +297,16 @@ func cfDel(c *client, args [][]byte) {
 	if c.reply(err) {
 		return
 	}
-	before := f.memory()
-	deleted := f.cuckoo.Delete(args[2])
-	c.srv.shrunk(f, before)
+	if f.cuckoo.MayCompact() && f.cuckoo.Bytes() >= largeFilter {
+		if c.onLoop() {
+			f.mu.Unlock()
+			c.handOver = true
+			return
+		}
+		defer c.keepsLong(f)()
+	}
+	deleted := false
+	c.compacting(f, func(k *redisbloom.Cuckoo) { deleted = k.Delete(args[2]) })
 	f.mu.Unlock()
 	c.w.Bool(deleted)
 }
@@ -295,9 +320,8 @@ func cfCompact(c *client, args [][]byte) {
 	if c.reply(err) {
 		return
 	}
-	before := f.memory()
-	f.cuckoo.Compact()
-	c.srv.shrunk(f, before)
+	defer c.keepsLong(f)()
+	c.compacting(f, (*redisbloom.Cuckoo).Compact)
 	f.mu.Unlock()
 	c.w.OK()
 }

@@ -196,7 +196,9 @@ func dump(c *client, args [][]byte) {
 		return nil
 	})
 	if found && err == nil && k != kindString {
-		err = c.dumpFilter(args[1], k)
+		if err = c.dumpFilter(args[1], k); err == errNotFound { // it has been deleted or has expired since
+			found, err = false, nil
+		}
 	}
 	if !c.reply(err) && !found {
 		c.w.Nil()
@@ -215,6 +217,7 @@ func (c *client) dumpFilter(key []byte, k kind) error {
 		return errReplyOOM
 	}
 	defer c.reserve(-size)
+	defer c.keepsLong(f)()
 	b, err := appendFilterDump(make([]byte, 0, size), f)
 	if err == nil {
 		c.w.Bulk(b)

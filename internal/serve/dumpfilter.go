@@ -247,13 +247,19 @@ func (r *moduleReader) cuckoo(d *filterDump) {
 
 // fillFrom creates the filter of a dump.
 func (s *Server) fillFrom(d *filterDump, f *filter, room uint64) (err error) {
+	size := uint64(0)
+	for _, link := range d.links {
+		size += uint64(len(link))
+	}
 	var load func(iter int64, part []byte) error
 	if d.kind == kindBloom {
 		if f.bloom, err = redisbloom.ParseBloom(d.header, room); err == nil {
 			load = f.bloom.Load
 		}
-	} else if f.cuckoo, err = s.parseCuckoo(d.header, room); err == nil {
+	} else if f.cuckoo, err = s.parseCuckoo(d.header, min(room, size)); err == nil {
 		load = f.cuckoo.Load
+	} else if errors.Is(err, redisbloom.ErrTooLarge) && size <= room {
+		err = redisbloom.ErrFormat // the header calls for more slots than there are
 	}
 	if err != nil {
 		return err

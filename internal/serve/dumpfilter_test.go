@@ -2,6 +2,7 @@ package serve
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"reflect"
 	"strings"
@@ -99,6 +100,17 @@ func TestFilterDump(t *testing.T) {
 			t.Errorf("a link of 4 slots in %d buckets: %v, want %v", buckets, got, want)
 		}
 	}
+	// One whose header says that there are more buckets: no memory is allocated for them.
+	for _, claim := range []uint64{4, 1 << 39} {
+		dump := appendDumpLen([]byte{dumpModule}, moduleID(kindCuckoo))
+		for _, n := range []uint64{1, claim, 0, 0, 2, 20, 1, 2} {
+			dump = appendModuleUint(dump, n)
+		}
+		dump = appendModuleString(dump, make([]byte, 4))
+		if got := c.do("RESTORE", "claim", "0", string(appendDumpTail(append(dump, moduleEnd))), "REPLACE"); got != any(failure("ERR Bad data format")) {
+			t.Errorf("a link of 4 slots, where the header says %d buckets: %v", claim, got)
+		}
+	}
 	other := dial(t, start(t, t.TempDir(), Config{Layout: redisbloom.Tight, Fsync: FsyncNo}))
 	other.do("BF.ADD", "b", "x")
 	if got := other.do("DUMP", "b"); got != any(failure(errTightDump.Error())) {
@@ -137,5 +149,71 @@ func TestFilterDumpIsOneWrite(t *testing.T) {
 	}
 	if !f.bloom.Contains([]byte("x")) {
 		t.Error("the store's filter excludes what was restored")
+	}
+}
+
+// DUMP of a filter that is deleted, or expires, after DUMP has seen that it is there replies as if it
+// had not been there.
+func TestDumpOfVanished(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	c := dial(t, s)
+	c.do("BF.ADD", "b", "x")
+	filterOf(s, "b").expiry.Store(1) // in memory only
+	if got := c.do("DUMP", "b"); got != any(null{2}) {
+		t.Error(got)
+	}
+}
+
+// CF.COMPACT writes its changes as it goes, since all of them may take many times the filter's memory.
+func TestCompactionIsWrittenInParts(t *testing.T) {
+	db, _ := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := lone(s)
+	run := func(args ...string) {
+		t.Helper()
+		var call [][]byte
+		for _, a := range args {
+			call = append(call, []byte(a))
+		}
+		c.w.Reset()
+		c.do(lookup(call[0]), call)
+		if got := string(c.w.Buf); got != "+OK\r\n" {
+			t.Fatalf("%s: %q", args[0], got)
+		}
+		if err := c.settle(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const slots = 1 << 18 // of each of two links; the first is empty, the second full
+	le := binary.LittleEndian
+	var header []byte
+	for _, n := range []uint64{slots, slots / 2, 0, 2} {
+		header = le.AppendUint64(header, n)
+	}
+	for _, n := range []uint16{2, 20, 1} {
+		header = le.AppendUint16(header, n)
+	}
+	run("CF.LOADCHUNK", "c", "1", string(header))
+	run("CF.LOADCHUNK", "c", fmt.Sprint(2*slots+1), strings.Repeat("\x07", slots))
+	before := s.puts.Load()
+	run("CF.COMPACT", "c")
+	if n := s.puts.Load() - before; n < 3 {
+		t.Errorf("CF.COMPACT was %d writes", n)
+	}
+	f := filterOf(s, "c")
+	stored := &filter{id: f.id, kind: kindCuckoo}
+	if err := s.loadFilter(stored); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := stored.cuckoo.Links(), f.cuckoo.Links(); got != want {
+		t.Fatalf("%d links in the store, %d in memory", got, want)
+	}
+	for i := range f.cuckoo.Links() {
+		if !bytes.Equal(stored.cuckoo.Data(i), f.cuckoo.Data(i)) {
+			t.Errorf("link %d in the store differs", i)
+		}
 	}
 }

@@ -285,6 +285,47 @@ func TestFilterStaysIfNotReplaced(t *testing.T) {
 	}
 }
 
+// A command that waits for a filter's lock while the filter is renamed does not change it under its
+// new name.
+func TestAddDuringRename(t *testing.T) {
+	db, _ := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := func(item string) {
+		c := lone(s)
+		args := fields("BF.ADD a " + item)
+		c.do(lookup(args[0]), args)
+		if err := c.settle(); err != nil {
+			t.Error(err)
+		}
+	}
+	add("first")
+	f := filterOf(s, "a")
+	f.mu.Lock()
+	var adding sync.WaitGroup
+	adding.Go(func() { add("second") })
+	time.Sleep(50 * time.Millisecond) // it has found the filter, and waits for the lock
+	// What RENAME a b does in memory.
+	from, to := s.stripe([]byte("a")), s.stripe([]byte("b"))
+	from.names.Lock()
+	delete(from.filters, f.name)
+	from.names.Unlock()
+	f.name = "k\x00\x00\x00\x00b"
+	to.names.Lock()
+	to.filters[f.name] = f
+	to.names.Unlock()
+	f.mu.Unlock()
+	adding.Wait()
+	if f.bloom.Contains([]byte("second")) {
+		t.Fatal("what was added to a is in b")
+	}
+	if !filterOf(s, "a").bloom.Contains([]byte("second")) {
+		t.Error("what was added to a is not there")
+	}
+}
+
 // Clients without the password cannot take the memory for requests from the others.
 func TestStrangersBudget(t *testing.T) { everyWay(t, testStrangersBudget) }
 
@@ -560,6 +601,30 @@ func testKillOfOneThatDoesNotRead(t *testing.T) {
 	}
 }
 
+// CLIENT KILL of a client whose command waits for the end of CLIENT PAUSE does not execute that command.
+func TestKillDuringPause(t *testing.T) { everyWay(t, testKillDuringPause) }
+
+func testKillDuringPause(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	c, waiting := dial(t, s), dial(t, s)
+	id := fmt.Sprint(waiting.do("CLIENT", "ID"))
+	c.do("CLIENT", "PAUSE", "60000", "WRITE")
+	waiting.conn.Write(appendCall(nil, "SET", "k", "v"))
+	time.Sleep(50 * time.Millisecond) // it waits
+	if got := c.do("CLIENT", "KILL", "ID", id); got != any(int64(1)) {
+		t.Fatal(got)
+	}
+	for deadline := time.Now().Add(30 * time.Second); s.figures().Clients > 1; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the killed client is still there")
+		}
+	}
+	if got := c.do("GET", "k"); got != any(null{2}) {
+		t.Errorf("GET during the pause: %v", got)
+	}
+	c.do("CLIENT", "UNPAUSE")
+}
+
 // A long SCAN does not make an EXEC wait, for which all others would wait: SCAN and commands like
 // it do not hold world.
 func TestScanDoesNotHoldWorld(t *testing.T) {
@@ -617,7 +682,7 @@ func TestClientReply(t *testing.T) { everyWay(t, testClientReply) }
 
 func testClientReply(t *testing.T) {
 	c := dial(t, start(t, t.TempDir(), Config{Fsync: FsyncNo}))
-	for _, calls := range []string{"CLIENT REPLY SKIP;PING a;PING b", "CLIENT REPLY SKIP;CLIENT REPLY ON;PING b", "CLIENT REPLY OFF;PING a;SET k v;CLIENT REPLY ON;PING b"} {
+	for _, calls := range []string{"CLIENT REPLY SKIP;PING a;PING b", "CLIENT REPLY SKIP;CLIENT REPLY SKIP;PING a;PING b", "CLIENT REPLY SKIP;CLIENT REPLY ON;PING b", "CLIENT REPLY OFF;PING a;SET k v;CLIENT REPLY ON;PING b"} {
 		want := "b"
 		for call := range strings.SplitSeq(calls, ";") {
 			c.conn.Write(appendCall(nil, strings.Fields(call)...))

@@ -132,6 +132,10 @@ func (w *writes) find(key []byte) *filter {
 	return f
 }
 
+// isAt reports whether a filter, which has been locked since find returned it, is still at that key:
+// it may have been deleted or renamed.
+func (w *writes) isAt(f *filter) bool { return !f.dead && f.name == string(w.keyBuf) }
+
 // Errors whose text is sent to the client.
 var (
 	errWrongType = errors.New("WRONGTYPE Operation against a key holding the wrong kind of value")
@@ -166,7 +170,7 @@ func (s *Server) read(c *client, key []byte, k kind) (*filter, error) {
 			return nil, errBusy
 		}
 		f.mu.RLock()
-		if !f.dead {
+		if c.isAt(f) {
 			c.sees(f)
 			return f, nil
 		}
@@ -179,6 +183,16 @@ func (s *Server) read(c *client, key []byte, k kind) (*filter, error) {
 func (c *client) leaves(f *filter) bool {
 	c.handOver = c.handOver || f.slow.Load() && c.onLoop()
 	return c.handOver
+}
+
+// keepsLong makes a command that may keep a filter locked for long count as heavy, if the filter is
+// large, until the function that it returns is called. The filter is locked.
+func (c *client) keepsLong(f *filter) (end func()) {
+	if f.parts().Bytes() < largeFilter {
+		return func() {}
+	}
+	c.srv.heavy.Add(1)
+	return func() { c.srv.heavy.Add(-1) }
 }
 
 // willGrow reports whether an event loop leaves the command to another goroutine, because the
@@ -245,7 +259,7 @@ func (s *Server) write(c *client, key []byte, k kind, make func(f *filter, room 
 			f.mu.Unlock()
 			return nil, errBusy
 		}
-		if !f.dead {
+		if c.isAt(f) {
 			c.touch(f)
 			return f, nil
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -361,5 +362,73 @@ func TestReadsStayOnLoopWhileHeavy(t *testing.T) {
 	s.heavy.Add(-1)
 	if got := asker.reply(); got != int64(0) {
 		t.Errorf("BF.EXISTS: %v", got)
+	}
+}
+
+// While CF.COMPACT or DUMP holds a large filter's lock, event loops leave commands that may wait for
+// it to other goroutines, and so they do with a CF.DEL after which the filter compacts itself.
+func TestLoopsDoNotWaitForLongFilters(t *testing.T) {
+	db, _ := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(c *client, call string) {
+		t.Helper()
+		args := fields(call)
+		c.do(lookup(args[0]), args)
+		if err := c.settle(); err != nil {
+			t.Error(err)
+		}
+	}
+	c := lone(s)
+	run(c, fmt.Sprint("CF.RESERVE c ", 16<<20))
+	f := filterOf(s, "c")
+	for f.cuckoo.Links() < 2 { // the same item soon finds no more room
+		run(c, "CF.ADD c x")
+	}
+	onLoop := lone(s)
+	onLoop.loop.Store(&loop{})
+	c.w.Reset()
+	if run(onLoop, "CF.DEL c x"); !onLoop.handOver || len(onLoop.w.Buf) > 0 {
+		t.Errorf("CF.DEL is executed on an event loop: %q", onLoop.w.Buf)
+	}
+	if s.heavy.Load() != 0 {
+		t.Error("CF.DEL on an event loop stays heavy")
+	}
+	seen := false
+	for range 20 { // each takes some time, during which this goroutine nearly always runs
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			run(c, "CF.COMPACT c")
+		}()
+		for ended := false; !ended; runtime.Gosched() {
+			seen = seen || s.heavy.Load() > 0
+			select {
+			case <-done:
+				ended = true
+			default:
+			}
+		}
+		if seen {
+			break
+		}
+	}
+	if !seen {
+		t.Error("CF.COMPACT does not count as heavy")
+	}
+	// DUMP reserves memory for its reply while the filter is locked.
+	heavy := false
+	c.w.Reset()
+	c.w.Reserve = func(int) bool {
+		heavy = heavy || s.heavy.Load() > 0
+		return true
+	}
+	if run(c, "DUMP c"); !heavy {
+		t.Errorf("DUMP does not count as heavy: %.80q", c.w.Buf)
+	}
+	if s.heavy.Load() != 0 {
+		t.Error("a command that has ended counts as heavy")
 	}
 }

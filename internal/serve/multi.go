@@ -2,8 +2,15 @@ package serve
 
 import (
 	"bytes"
+	"errors"
 	"time"
 )
+
+// execBytes is the size of a transaction's changes from which on its commands may not change more. A
+// short command can write a long value, and the store refuses a batch of more than 1 GiB.
+const execBytes = 256 << 20
+
+var errExecOOM = errors.New("OOM the transaction has changed too much")
 
 func multi(c *client, args [][]byte) {
 	if c.queueing {
@@ -49,7 +56,11 @@ func execCommand(c *client, args [][]byte) {
 		cmd := lookup(args[0])
 		cmd.calls.Add(1)
 		start := time.Since(c.srv.started)
-		c.execute(cmd, args)
+		if cmd.flags&isWrite != 0 && c.batch.Size() > c.srv.execMax {
+			c.reply(errExecOOM)
+		} else {
+			c.execute(cmd, args)
+		}
 		c.srv.took(c, cmd, args, start, time.Since(c.srv.started)-start)
 	}
 	c.inExec = false

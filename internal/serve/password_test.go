@@ -1,6 +1,9 @@
 package serve
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 // The password may be changed while the server runs: new clients must give the new one.
 func TestConfigPassword(t *testing.T) { everyWay(t, testConfigPassword) }
@@ -33,5 +36,27 @@ func testConfigPassword(t *testing.T) {
 	}
 	if wrong := (&Server{cfg: Config{Addr: "0.0.0.0:1"}}).setPassword(""); wrong == "" {
 		t.Error("a server on a non-loopback address accepts an empty password")
+	}
+}
+
+// When no password is required any more, a client that has not given it need not do so, and is not
+// disconnected.
+func TestPasswordRemoved(t *testing.T) { everyWay(t, testPasswordRemoved) }
+
+func testPasswordRemoved(t *testing.T) {
+	const limit = time.Second
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo, AuthTimeout: limit})
+	c := dial(t, s)
+	c.do("CONFIG", "SET", "requirepass", "p")
+	stranger := dial(t, s)
+	if got := stranger.do("PING"); got != failure("NOAUTH Authentication required.") {
+		t.Errorf("without the password: %v", got)
+	}
+	c.do("CONFIG", "SET", "requirepass", "")
+	for range 2 {
+		if got := stranger.do("PING"); got != simple("PONG") {
+			t.Errorf("when none is required any more: %v", got)
+		}
+		time.Sleep(limit * 5 / 4)
 	}
 }

@@ -60,6 +60,7 @@ type Server struct {
 
 	nextID  atomic.Uint64 // the last filter id assigned
 	minRedo uint64        // minRedoBytes, except in tests
+	execMax int           // execBytes, except in tests
 
 	// How many writes to the store have begun, have ended, and are durable.
 	begun, puts, synced atomic.Uint64
@@ -168,7 +169,7 @@ func New(db *sift.DB, cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, db: db, minRedo: minRedoBytes, seed: maphash.MakeSeed(),
+		cfg: cfg, db: db, minRedo: minRedoBytes, execMax: execBytes, seed: maphash.MakeSeed(),
 		checkpoints: make(chan *filter, 1024), garbage: make(chan uint64, 1024),
 	}
 	if cfg.Front != nil {

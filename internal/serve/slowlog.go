@@ -92,7 +92,8 @@ func (l *slowlog) add(c *client, args [][]byte, d time.Duration) {
 // trim removes the oldest entries; mu is held.
 func (l *slowlog) trim() {
 	if more := len(l.entries) - int(l.most.Load()); more > 0 {
-		l.entries = append([]slowEntry(nil), l.entries[more:]...)
+		clear(l.entries[:more]) // append copies the rest only now and then
+		l.entries = l.entries[more:]
 	}
 }
 

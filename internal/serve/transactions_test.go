@@ -71,6 +71,59 @@ func TestTransactions(t *testing.T) {
 	}
 }
 
+// A transaction whose short commands write much more than the store accepts at once does not make
+// the server take no more writes: from some size on its commands are refused.
+func TestLargeTransaction(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo}, func(s *Server) { s.execMax = 1 << 20 })
+	c := dial(t, s)
+	c.do("MULTI")
+	for _, key := range []string{"a", "b", "c"} {
+		c.do("SETRANGE", key, fmt.Sprint(600<<10), "x")
+	}
+	c.do("STRLEN", "b")
+	const n = 600<<10 + 1
+	if got, want := fmt.Sprint(c.do("EXEC")), fmt.Sprint([]any{n, n, failure(errExecOOM.Error()), n}); got != want {
+		t.Errorf("EXEC: %s, want %s", got, want)
+	}
+	if got := fmt.Sprint(c.do("STRLEN", "a"), c.do("STRLEN", "c")); got != fmt.Sprint(n, 0) {
+		t.Errorf("afterwards: %s", got)
+	}
+}
+
+// A key that has expired is not there, even if it has not been removed: SWAPDB that puts it in the
+// place of an absent one changes nothing.
+func TestSwapOfExpired(t *testing.T) {
+	db, _ := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo}) // nothing runs in the background
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, other := lone(s), lone(s)
+	run := func(c *client, call string) string {
+		t.Helper()
+		c.w.Reset()
+		args := fields(call)
+		c.do(lookup(args[0]), args)
+		if err := c.settle(); err != nil {
+			t.Fatal(err)
+		}
+		return string(c.w.Buf)
+	}
+	for px, want := range map[string]string{"1": "*1\r\n+PONG\r\n", "1000000": "*-1\r\n"} {
+		run(other, "FLUSHALL")
+		run(other, "SELECT 1")
+		run(other, "SET k v PX "+px)
+		time.Sleep(5 * time.Millisecond)
+		run(c, "WATCH k")
+		run(other, "SWAPDB 0 1")
+		run(c, "MULTI")
+		run(c, "PING")
+		if got := run(c, "EXEC"); got != want {
+			t.Errorf("after SWAPDB with a key that expires in %s ms: %q", px, got)
+		}
+	}
+}
+
 // A key is watched in the database that was selected, whatever SWAPDB puts there.
 func TestWatchAndSwapDB(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})

@@ -2,7 +2,10 @@ package serve
 
 import (
 	"encoding/binary"
+	"errors"
 	"sync"
+
+	"github.com/siftdb/sift"
 )
 
 // watches are the keys that clients watch, by the store's key of their heads. A change is signaled
@@ -44,8 +47,12 @@ func (s *Server) signalGens(now map[uint32]uint32) {
 		name, there := head, false
 		if gen, ok := now[binary.BigEndian.Uint32([]byte(head[1:genLen]))]; ok {
 			name = string(appendSpace(nil, spaceHead, gen)) + head[genLen:]
-			has, err := s.db.Has([]byte(name))
-			there = has || err != nil
+			err := s.db.View([]byte(name), func(v []byte) error {
+				h, err := decodeHead(v)
+				there = err != nil || !s.over(h.expiry)
+				return nil
+			})
+			there = there || err != nil && !errors.Is(err, sift.ErrNotFound)
 		}
 		for c := range clients {
 			state := c.watched[head]
