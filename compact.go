@@ -63,7 +63,9 @@ func (c *rangeCompaction) step(ctx context.Context) (last bool, err error) {
 // level 1; others are rewritten in place. It returns the number of tables rewritten. When ctx
 // ends it returns ctx.Err(). Other errors are those of Compact, and fs.ErrPermission if
 // Options.KeyedFilters is set and the secret may not be read. After an error, completed tables
-// remain. Tables that cannot be read are skipped; DB.Tables reports them.
+// remain. Tables that cannot be read are skipped; DB.Tables reports them. If those of level 0 that
+// need a filter can only be compacted together with such a table, BuildFilters rewrites all others
+// and then returns its error.
 func (d *DB) BuildFilters(ctx context.Context) (rewritten int, err error) {
 	if d.opts.KeyedFilters && errors.Is(d.filterKeyErr, fs.ErrPermission) {
 		return 0, d.filterKeyErr // there is no secret to key them with
@@ -71,7 +73,7 @@ func (d *DB) BuildFilters(ctx context.Context) (rewritten int, err error) {
 	firstNew := d.nextFile.Load()
 	err = d.do(ctx, func(ctx context.Context) (last bool, err error) {
 		version := d.state.Load().version
-		level, meta := d.nextWithoutFilter(version, firstNew)
+		level, meta := d.nextWithoutFilter(version, 0, firstNew)
 		if meta == nil {
 			return true, nil
 		}
@@ -81,6 +83,12 @@ func (d *DB) BuildFilters(ctx context.Context) (rewritten int, err error) {
 			// number: it is compacted into level 1 instead.
 			plan, _ = compact.PickOld(version, d.compactConfig(), nil, nil, firstNew)
 			plan.TrivialMove = false
+			if !readable(&plan) {
+				// It will fail, so it comes last.
+				if level, meta := d.nextWithoutFilter(version, 1, firstNew); meta != nil {
+					plan = rewritePlan(level, meta)
+				}
+			}
 		}
 		if err = d.runPlan(ctx, &plan); err == nil {
 			rewritten += len(plan.Inputs[0])
@@ -97,12 +105,24 @@ func rewritePlan(level int, meta *manifest.TableMeta) compact.Plan {
 	return plan
 }
 
-// nextWithoutFilter returns a table with a number below firstNew that BuildFilters must
-// rewrite, or nil.
-func (d *DB) nextWithoutFilter(version *manifest.Version, firstNew uint64) (int, *manifest.TableMeta) {
-	for level, metas := range version.Levels {
-		want := d.opts.LevelFilters[level]
+// readable reports whether all tables of a plan can be read.
+func readable(plan *compact.Plan) bool {
+	for _, metas := range plan.Inputs {
 		for _, meta := range metas {
+			if _, err := meta.Handle.(*table).load(); err != nil {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// nextWithoutFilter returns a table with a number below firstNew that BuildFilters must
+// rewrite, of the given level or a deeper one, or nil.
+func (d *DB) nextWithoutFilter(version *manifest.Version, from int, firstNew uint64) (int, *manifest.TableMeta) {
+	for level := from; level < len(version.Levels); level++ {
+		want := d.opts.LevelFilters[level]
+		for _, meta := range version.Levels[level] {
 			t := meta.Handle.(*table)
 			if meta.Num >= firstNew {
 				continue // it already has the right filter

@@ -79,6 +79,55 @@ func TestDamagedTable(t *testing.T) {
 	mustClose(t, db)
 }
 
+// TestBuildFiltersBelowDamage: an unreadable table in level 0 does not keep BuildFilters from
+// rewriting the tables of the other levels, even if another table of level 0 needs a filter.
+func TestBuildFiltersBelowDamage(t *testing.T) {
+	fs := vfstest.NewMem()
+	o := keyedOptions(fs)
+	o.KeyedFilters, o.Filter, o.DisableAutoCompaction = false, filter.Bloom(10), true
+	db := mustOpen(t, "db", o)
+	loadKeys(t, db, 12000)
+	if err := db.Compact(context.Background(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	below := len(db.Tables())
+	for i := range 2 {
+		if err := db.Put([]byte("key000000"), []byte{byte(i)}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := db.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	upper := db.state.Load().version.Levels[0]
+	if len(upper) != 2 {
+		t.Fatalf("%d tables in level 0", len(upper))
+	}
+	victim := upper[0]
+	mustClose(t, db)
+	f, err := fs.Create(filepath.Join("db", manifest.MakeName(manifest.KindTable, victim.Num)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Write(make([]byte, victim.Size)); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	o.Filter = filter.Bloom(12)
+	db = mustOpen(t, "db", o)
+	defer mustClose(t, db)
+	for range 2 {
+		rewritten, err := db.BuildFilters(context.Background())
+		if !errors.Is(err, ErrCorruption) || rewritten != below {
+			t.Errorf("%d of %d tables got a filter, %v", rewritten, below, err)
+		}
+		below = 0
+	}
+}
+
 // TestRepairMissing removes a file that the MANIFEST names. Repair then uses the files
 // that are there.
 func TestRepairMissing(t *testing.T) {
