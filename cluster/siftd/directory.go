@@ -58,7 +58,7 @@ func (d directory) Leader(ctx context.Context) string {
 	defer cancel()
 	for {
 		if d.n.leadsAll() {
-			return d.n.cfg.Announce // the caller has a request that only the leader can serve
+			return d.n.announced() // the caller has a request that only the leader can serve
 		}
 		if _, id := d.n.node.Leader(); id != "" && string(id) != d.n.id {
 			if addr, err := d.n.address(string(id)); err == nil && addr != "" {
@@ -228,7 +228,7 @@ func (n *Node) Leader(ctx context.Context, shard int) (addr string, self bool) {
 			_, leader := r.node.Leader()
 			id = string(leader)
 			if now := r.get(); id == n.id && now != nil && now.group.leads {
-				return n.cfg.Announce, true
+				return n.announced(), true
 			}
 		}
 		// A replica that hears nothing from the others may have been removed.

@@ -142,7 +142,7 @@ func (n *Node) stateOf(node *cluster.Node) serve.GroupState {
 			m.Lag = int64(last - min(last, at))
 		}
 		if m.ID == n.id && m.Addr == "" {
-			m.Addr = n.cfg.Announce
+			m.Addr = n.announced()
 		}
 		if m.ID == n.id && leads {
 			m.Lag = 0

@@ -54,7 +54,7 @@ func (n *Node) announce() {
 	var said error
 	join := n.joins()
 	for ; n.ctx.Err() == nil; pause(n.ctx, 200*time.Millisecond) {
-		self := serve.GroupMember{ID: n.id, Addr: n.cfg.Announce, RaftAddr: string(n.directoryAddr())}
+		self := serve.GroupMember{ID: n.id, Addr: n.announced(), RaftAddr: string(n.directoryAddr())}
 		known, voter := false, false
 		for _, server := range servers(n.node) {
 			if string(server.ID) == n.id {

@@ -152,9 +152,6 @@ func Start(cfg Config) (_ *Node, err error) {
 	if err := n.front.Listen(); err != nil {
 		return nil, err
 	}
-	if n.cfg.Announce == "" {
-		n.cfg.Announce = n.Addr()
-	}
 	n.tasks.Go(n.serve)
 	n.tasks.Go(n.watchDirectory)
 	n.tasks.Go(n.announce)
@@ -407,6 +404,14 @@ func (n *Node) ID() string { return n.id }
 
 // Addr returns the address where the node listens for clients.
 func (n *Node) Addr() string { return n.front.Addr().String() }
+
+// announced returns the address where clients reach the node.
+func (n *Node) announced() string {
+	if n.cfg.Announce != "" {
+		return n.cfg.Announce
+	}
+	return n.Addr()
+}
 
 // HTTPAddr returns the address of the status page, "" if there is none.
 func (n *Node) HTTPAddr() string {
