@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -45,6 +46,9 @@ type FSM struct {
 	failed  chan struct{} // closed when err is set
 	swapped chan struct{} // closed when another database replaces state
 
+	members    []raft.Server // after the change at index configured
+	configured uint64
+
 	test testHooks
 }
 
@@ -81,6 +85,14 @@ func (f *FSM) Applied() uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.applied
+}
+
+// Members returns the members of the group after the last change that is committed, as far as this
+// node knows, and the index of that change. Both are zero until Raft has started.
+func (f *FSM) Members() (members []raft.Server, index uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.members), f.configured
 }
 
 // Failed returns a channel that is closed when the FSM stops because of an error,
@@ -212,7 +224,19 @@ func (f *FSM) carryOut(db *sift.DB, log *raft.Log) (reply any, cmdErr, err error
 
 // StoreConfiguration implements raft.ConfigurationStore. Raft calls it for entries that change the
 // configuration: they count as applied, too.
-func (f *FSM) StoreConfiguration(index uint64, _ raft.Configuration) { f.advance(index, 0) }
+func (f *FSM) StoreConfiguration(index uint64, c raft.Configuration) {
+	f.configure(index, c)
+	f.advance(index, 0)
+}
+
+// configure records a change of the members.
+func (f *FSM) configure(index uint64, c raft.Configuration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if index >= f.configured {
+		f.members, f.configured = c.Servers, index
+	}
+}
 
 // advance records that the log is applied up to seen, and that applied is the last command.
 func (f *FSM) advance(seen, applied uint64) {
@@ -324,6 +348,7 @@ func (f *FSM) Restore(rc io.ReadCloser) error {
 	}
 	own, isOwn := unwrap(rc).(*snapshotReader)
 	if isOwn && own.meta.Applied <= f.Applied() {
+		f.configure(own.meta.ConfigurationIndex, own.meta.Configuration)
 		f.advance(own.meta.Index, 0)
 		return nil
 	}
@@ -348,6 +373,9 @@ func (f *FSM) Restore(rc io.ReadCloser) error {
 	}
 	f.wake()
 	f.mu.Unlock()
+	if isOwn {
+		f.configure(own.meta.ConfigurationIndex, own.meta.Configuration)
+	}
 	old.obsolete.Store(true)
 	old.release()
 	f.step("end")

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/hashicorp/raft"
@@ -180,6 +181,44 @@ func TestInstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantList(t, c, tokens(1, 50))
+}
+
+// TestMembers: the last change of the members and its index come from the log, and from snapshots,
+// whether or not the database is behind them.
+func TestMembers(t *testing.T) {
+	dir := t.TempDir()
+	from := openFSM(t, filepath.Join(dir, "from"))
+	applyTo(t, from, 1, 2)
+	one := raft.Configuration{Servers: []raft.Server{{ID: "a", Address: "a:1"}}}
+	two := raft.Configuration{Servers: append(one.Clone().Servers, raft.Server{Suffrage: raft.Nonvoter, ID: "b", Address: "b:1"})}
+	from.StoreConfiguration(3, one)
+	from.StoreConfiguration(4, two)
+	store := newStore(t, filepath.Join(dir, "snapshots"))
+	snap, err := from.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer snap.Release()
+	sink, err := store.Create(raft.SnapshotVersionMax, 4, 1, two, 4, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(snap.Persist(sink), sink.Close()); err != nil {
+		t.Fatal(err)
+	}
+	behind := openFSM(t, filepath.Join(dir, "behind"))
+	ahead := openFSM(t, filepath.Join(dir, "ahead"))
+	applyTo(t, ahead, 1, 2)
+	for _, f := range []*FSM{behind, ahead} {
+		if err := restore(f, store, sink.ID()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, f := range []*FSM{from, behind, ahead} {
+		if members, index := f.Members(); index != 4 || !slices.Equal(members, two.Servers) {
+			t.Errorf("%d: %v at %d", i, members, index)
+		}
+	}
 }
 
 // TestSnapshotIsLinks: a snapshot links the tables instead of copying them.

@@ -23,8 +23,8 @@ type hosted struct {
 	Replica string
 	Leads   bool
 	Term    uint64
-	Index   uint64       // of the last change of the members
-	Settled bool         // whether that change is committed
+	Index   uint64       // of the last committed change of the members
+	Settled bool         // whether Members are those after that change
 	Members []memberView // if the replica leads
 }
 
@@ -105,9 +105,8 @@ func replicaOf(addr string) string {
 // hosted describes the node's replicas.
 func (n *Node) hosted() (out []hosted) {
 	for _, r := range n.replicaList() {
-		in := r.node.Raft()
-		h := hosted{Shard: r.shard, Replica: r.name(), Term: in.CurrentTerm(), Index: configIndex(r.node)}
-		h.Settled = in.CommitIndex() >= h.Index
+		members, index := r.node.FSM().Members()
+		h := hosted{Shard: r.shard, Replica: r.name(), Term: r.node.Raft().CurrentTerm(), Index: index}
 		if now := r.get(); now != nil && now.group.leads && now.group.term == h.Term {
 			h.Leads = true
 			for _, m := range n.stateOf(r.node).Members {
@@ -115,6 +114,7 @@ func (n *Node) hosted() (out []hosted) {
 				h.Members = append(h.Members, memberView{m.ID, replicaOf(m.RaftAddr), m.Voter, m.Lag, addr})
 			}
 		}
+		h.Settled = slices.Equal(servers(r.node), members) // last: h.Members may have a later change
 		out = append(out, h)
 	}
 	return out

@@ -27,8 +27,8 @@ type nodeView struct {
 // groupView is a group as its leader sees it.
 type groupView struct {
 	leader  string // "" if unknown
-	index   uint64 // of the last change of the members
-	settled bool   // whether that change is committed
+	index   uint64 // of the last committed change of the members
+	settled bool   // whether members are those after that change
 	members []memberView
 }
 

@@ -280,9 +280,10 @@ func servers(n *cluster.Node) []raft.Server {
 	return f.Configuration().Servers
 }
 
-// configIndex returns the index of the last change of the group's members.
+// configIndex returns the index of the last committed change of the group's members. In Raft's
+// Stats it is always 0.
 func configIndex(n *cluster.Node) uint64 {
-	index, _ := strconv.ParseUint(n.Raft().Stats()["latest_configuration_index"], 10, 64)
+	_, index := n.FSM().Members()
 	return index
 }
 
