@@ -137,18 +137,19 @@ const maxAnswer = 4 << 20
 func (n *Node) ask(addr string, args []string, most time.Duration) (string, error) {
 	ctx, cancel := context.WithTimeout(n.ctx, most)
 	defer cancel()
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	dialed, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return "", err
 	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()
+	defer dialed.Close()
+	defer context.AfterFunc(ctx, func() { dialed.SetDeadline(time.Unix(1, 0)) })()
+	conn := dialed
 	if n.cfg.JoinTLS != nil {
 		o := n.cfg.JoinTLS.Clone()
 		if o.ServerName == "" {
 			o.ServerName, _, _ = net.SplitHostPort(addr)
 		}
-		conn = tls.Client(conn, o)
+		conn = tls.Client(dialed, o)
 	}
 	r := bufio.NewReader(io.LimitReader(conn, maxAnswer))
 	if n.cfg.Password != "" {
