@@ -90,16 +90,15 @@ func (d directory) Join(m serve.GroupMember, vote bool) (uint64, error) {
 			was, known = server, true
 		}
 	}
-	r := n.node.Raft()
 	var err error
 	switch voter := known && was.Suffrage == raft.Voter; {
 	case voter && was.Address == addr:
 	case voter || vote && known:
-		err = r.AddVoter(id, addr, 0, manageTimeout).Error()
+		err = add(n.node, id, addr, true, 0)
 	case !known || was.Address != addr:
-		err = r.AddNonvoter(id, addr, 0, manageTimeout).Error()
+		err = add(n.node, id, addr, false, 0)
 	}
-	return r.CommitIndex(), err
+	return n.node.Raft().CommitIndex(), err
 }
 
 const manageTimeout = 10 * time.Second

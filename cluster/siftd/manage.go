@@ -338,7 +338,7 @@ func (n *Node) remove(id string) error {
 	if id == n.id { // the next leader removes it
 		return n.node.Do(context.Background(), (*raft.Raft).LeadershipTransfer)
 	}
-	if err := n.node.Raft().RemoveServer(raft.ServerID(id), 0, manageTimeout).Error(); err != nil {
+	if err := remove(n.node, id, 0); err != nil {
 		return err
 	}
 	return n.note(append([]byte{forgetCommand}, id...))

@@ -271,6 +271,24 @@ func (r *replica) propose(command []byte) (any, error) {
 	return r.node.Propose(context.Background(), command)
 }
 
+// add adds a member to a node's group, or changes its address or, if vote is true, gives it a vote,
+// unless the members were changed after index.
+func add(n *cluster.Node, id raft.ServerID, addr raft.ServerAddress, vote bool, index uint64) error {
+	return n.Do(context.Background(), func(in *raft.Raft) raft.Future {
+		if vote {
+			return in.AddVoter(id, addr, index, manageTimeout)
+		}
+		return in.AddNonvoter(id, addr, index, manageTimeout)
+	})
+}
+
+// remove removes a member from a node's group, unless the members were changed after index.
+func remove(n *cluster.Node, id string, index uint64) error {
+	return n.Do(context.Background(), func(in *raft.Raft) raft.Future {
+		return in.RemoveServer(raft.ServerID(id), index, manageTimeout)
+	})
+}
+
 // servers returns the members of a node's group.
 func servers(n *cluster.Node) []raft.Server {
 	f := n.Raft().GetConfiguration()
@@ -293,12 +311,11 @@ func (r *replica) change(how, id, addr string, index uint64) error {
 	if !r.leads() {
 		return serve.ErrNotWritten
 	}
-	in := r.node.Raft()
 	switch how {
 	case "ADD":
-		return in.AddNonvoter(raft.ServerID(id), raft.ServerAddress(addr), index, manageTimeout).Error()
+		return add(r.node, raft.ServerID(id), raft.ServerAddress(addr), false, index)
 	case "REMOVE":
-		return in.RemoveServer(raft.ServerID(id), index, manageTimeout).Error()
+		return remove(r.node, id, index)
 	case "VOTE", "ADDRESS":
 	default:
 		return errCommand
@@ -314,10 +331,7 @@ func (r *replica) change(how, id, addr string, index uint64) error {
 			}
 			server.Address = cluster.ReplicaAddr(raft.ServerAddress(addr), replica)
 		}
-		if how == "ADDRESS" && server.Suffrage != raft.Voter {
-			return in.AddNonvoter(server.ID, server.Address, index, manageTimeout).Error()
-		}
-		return in.AddVoter(server.ID, server.Address, index, manageTimeout).Error()
+		return add(r.node, server.ID, server.Address, how == "VOTE" || server.Suffrage == raft.Voter, index)
 	}
 	return fmt.Errorf("unknown node %.50s", id)
 }
