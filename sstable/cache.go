@@ -1,6 +1,7 @@
 package sstable
 
 import (
+	"math"
 	"math/bits"
 	"sync"
 	"sync/atomic"
@@ -85,7 +86,7 @@ func (c *BlockCache) SetCapacity(bytes int64) {
 // resizeGhosts keeps the number of ghost entries between what the capacity requires and twice
 // that. If it changes the number it forgets them. REQUIRES: mu is held.
 func (s *cacheShard) resizeGhosts() {
-	n := max(int(s.capacity.Load()/ghostShare), 4*minGhosts)
+	n := int(min(max(s.capacity.Load()/ghostShare, 4*minGhosts), maxGhosts))
 	if old := s.ghosts.Load(); old != nil && n <= len(*old) && len(*old) <= 2*n {
 		return
 	}
@@ -123,6 +124,9 @@ const (
 	// ghostShare is the number of bytes of capacity per ghost entry: some four entries per
 	// block, so that few overwrite one that is still useful.
 	ghostShare = 1 << 10
+	// maxGhosts bounds the ghost entries of a shard, which are allocated before the cache fills: a
+	// capacity may stand for "no limit". It suffices for 1 GiB per shard, on 32-bit systems 32 MiB.
+	maxGhosts = min(1<<20, math.MaxInt>>16)
 )
 
 // admit records a miss of block i of the index and reports whether the block should be

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -540,6 +541,16 @@ func TestGhosts(t *testing.T) {
 	}
 	if c.SetCapacity((int64(len(*before))/2 - 1) * ghostShare); s.ghosts.Load() == before {
 		t.Error("more than twice as many ghosts as required are kept")
+	}
+}
+
+// TestGhostsOfHugeCapacity: a capacity that stands for no limit does not take memory in proportion.
+func TestGhostsOfHugeCapacity(t *testing.T) {
+	var s cacheShard
+	s.capacity.Store(math.MaxInt64)
+	s.resizeGhosts()
+	if n := len(*s.ghosts.Load()); n < maxGhosts || n > 2*maxGhosts {
+		t.Errorf("%d ghost entries, bound %d", n, maxGhosts)
 	}
 }
 

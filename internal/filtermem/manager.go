@@ -119,7 +119,8 @@ func (m *Manager) cool(now time.Time) {
 }
 
 // Rebalance divides the memory again, and loads and drops steps according to the plan, if there
-// are filters that did not fit. It reads at most limit bytes. It reports whether memory is short.
+// are filters that did not fit. It reads at most limit bytes, or a single step if that is larger.
+// It reports whether memory is short.
 func (m *Manager) Rebalance(limit int64) (short bool) {
 	m.moving.Lock()
 	defer m.moving.Unlock()

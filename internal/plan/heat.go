@@ -14,7 +14,7 @@ const (
 	// without traffic get steps in proportion to their size.
 	priorShare = 0.02
 	// One tick reads at most minMovedBytes, or the budget divided by movedShare if that
-	// is more.
+	// is more; see Changes for larger steps.
 	minMovedBytes = 4 << 20
 	movedShare    = 8
 )
@@ -49,5 +49,5 @@ func Follow(tables []Table, heat []float64) {
 	}
 }
 
-// MovedBytes returns the most bytes that one tick may read, given the budget in bytes.
+// MovedBytes returns the limit that one tick passes to Changes, given the budget in bytes.
 func MovedBytes(budget int64) int64 { return max(minMovedBytes, budget/movedShare) }

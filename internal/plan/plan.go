@@ -156,8 +156,9 @@ type Change struct {
 }
 
 // Changes returns the changes from the tables' Held to want. Drops come first, so that memory
-// stays within the budget throughout. The changes read at most limit bytes, so there may be
-// too few to reach want.
+// stays within the budget throughout. The changes read at most limit bytes, or a single step if that
+// is larger, so there may be too few to reach want: a filter that is one large step could otherwise
+// never be loaded, although others were dropped for it.
 func Changes(tables []Table, want []int, limit int64) []Change {
 	var changes []Change
 	for i, n := range want {
@@ -165,10 +166,12 @@ func Changes(tables []Table, want []int, limit int64) []Change {
 			changes = append(changes, Change{i, n})
 		}
 	}
+	reads := false
 	for i, n := range want {
 		steps := tables[i].Held
-		for steps < n && limit >= tables[i].Steps[steps] {
+		for steps < n && (!reads || limit >= tables[i].Steps[steps]) {
 			limit -= tables[i].Steps[steps]
+			reads = true
 			steps++
 		}
 		if steps > tables[i].Held {
