@@ -44,6 +44,10 @@ func (b *Batch) Len() int { return int(b.count) }
 // for each operation a byte, the key, the value and their lengths.
 func (b *Batch) Size() int { return len(b.data) }
 
+// Err returns an error that matches ErrBatchTooLarge if an operation was not added, and otherwise nil.
+// Write returns it, too; Len and Ops know only of the operations before it.
+func (b *Batch) Err() error { return b.err }
+
 // Reset empties the batch, forgets that an operation was rejected, and keeps the memory for
 // reuse.
 func (b *Batch) Reset() { *b = Batch{data: b.data[:0]} }

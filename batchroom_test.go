@@ -87,7 +87,7 @@ func TestBatchTooLarge(t *testing.T) {
 	b.Delete(nil)
 	b.room = 0
 	b.Delete(nil)
-	if !errors.Is(b.err, ErrBatchTooLarge) || b.Len() != 0 {
+	if !errors.Is(b.Err(), ErrBatchTooLarge) || b.Len() != 0 {
 		t.Errorf("what does not fit: %v, %d operations", b.err, b.Len())
 	}
 }

@@ -162,6 +162,11 @@ func (d *DB) Lookup(key []byte) (value []byte, found bool, err error) {
 // methods of the DB.
 func (d *DB) View(key []byte, fn func(value []byte) error) error {
 	value, buf, found, err := d.find(key, latest)
+	return view(value, buf, found, err, fn)
+}
+
+// view ends a View: it passes on what find has returned.
+func view(value []byte, buf sstable.Buffer, found bool, err error, fn func(value []byte) error) error {
 	switch {
 	case err != nil:
 	case found:

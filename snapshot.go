@@ -48,16 +48,7 @@ func (s *Snapshot) View(key []byte, fn func(value []byte) error) error {
 		return ErrClosed
 	}
 	value, buf, found, err := s.db.find(key, s.seq)
-	err = s.read(err)
-	switch {
-	case err != nil:
-	case found:
-		err = fn(value)
-	default:
-		err = ErrNotFound
-	}
-	buf.Release()
-	return err
+	return view(value, buf, found, s.read(err), fn)
 }
 
 // Has is DB.Has on the snapshot.

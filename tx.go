@@ -150,16 +150,7 @@ func (t *Tx) View(key []byte, fn func(value []byte) error) error {
 		return err
 	}
 	value, buf, found, err := t.db.find(key, t.seq)
-	err = t.read(err)
-	switch {
-	case err != nil:
-	case found:
-		err = fn(value)
-	default:
-		err = ErrNotFound
-	}
-	buf.Release()
-	return err
+	return view(value, buf, found, t.read(err), fn)
 }
 
 // Has reports whether there is a value for key. Errors are those of Get, without

@@ -21,8 +21,7 @@ type BatchReplay interface {
 // A batch holds up to 1 GiB. An operation that exceeds that is not added, nor are later ones, and
 // the batch can no longer be written or replayed: the error is then a sift.ErrBatchTooLarge.
 type Batch struct {
-	b    sift.Batch
-	full bool // an operation was not added
+	b sift.Batch
 }
 
 // BatchConfig is for MakeBatchWithConfig.
@@ -41,35 +40,16 @@ func MakeBatch(n int) *Batch { return new(Batch) }
 func MakeBatchWithConfig(config *BatchConfig) *Batch { return new(Batch) }
 
 // Put sets key to value. Both are copied.
-func (b *Batch) Put(key, value []byte) {
-	n := b.b.Len()
-	b.b.Put(key, value)
-	b.full = b.full || b.b.Len() == n
-}
+func (b *Batch) Put(key, value []byte) { b.b.Put(key, value) }
 
 // Delete removes key, which is copied.
-func (b *Batch) Delete(key []byte) {
-	n := b.b.Len()
-	b.b.Delete(key)
-	b.full = b.full || b.b.Len() == n
-}
-
-// err returns the error of a batch to which an operation could not be added.
-func (b *Batch) err() error {
-	if b.full {
-		return sift.ErrBatchTooLarge
-	}
-	return nil
-}
+func (b *Batch) Delete(key []byte) { b.b.Delete(key) }
 
 // Len returns the number of operations.
 func (b *Batch) Len() int { return b.b.Len() }
 
 // Reset empties the batch and keeps its memory.
-func (b *Batch) Reset() {
-	b.b.Reset()
-	b.full = false
-}
+func (b *Batch) Reset() { b.b.Reset() }
 
 // headerLen is the length of the header of LevelDB's write batch.
 const headerLen = 12
@@ -105,7 +85,7 @@ func (b *Batch) Load(data []byte) error {
 		data = rest
 		b.Put(key, value)
 	}
-	return b.err()
+	return b.b.Err()
 }
 
 func (b *Batch) damaged(reason string) error {
@@ -126,7 +106,7 @@ func cutPrefixed(data []byte) (field, rest []byte, ok bool) {
 // Replay calls r for each operation, in order. Their slices are valid until the
 // batch changes and must not be changed.
 func (b *Batch) Replay(r BatchReplay) error {
-	if err := b.err(); err != nil {
+	if err := b.b.Err(); err != nil {
 		return err
 	}
 	for op := range b.b.Ops() {

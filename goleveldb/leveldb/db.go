@@ -271,7 +271,7 @@ func (db *DB) Write(batch *Batch, wo *opt.WriteOptions) error {
 	if err := db.ok(); err != nil || batch == nil {
 		return err
 	}
-	if err := batch.err(); err != nil || batch.Len() == 0 {
+	if err := batch.b.Err(); err != nil || batch.Len() == 0 {
 		return err
 	}
 	if err := db.beginWrite(); err != nil {

@@ -132,7 +132,7 @@ func (tr *Transaction) Write(b *Batch, wo *opt.WriteOptions) error {
 	if b == nil {
 		return nil
 	}
-	if err := b.err(); err != nil || b.Len() == 0 {
+	if err := b.b.Err(); err != nil || b.Len() == 0 {
 		return err
 	}
 	return tr.write(func() error {

@@ -475,7 +475,7 @@ func (w *writes) forget(b *sift.Batch, st *stripe, key []byte) {
 func (s *Server) flushFilter(f *filter, b *sift.Batch, buf []byte) ([]byte, error) {
 	b.Reset()
 	buf = s.takeRedo(f, b, buf)
-	if b.Len() > 0 {
+	if b.Len() > 0 || b.Err() != nil {
 		return buf, s.put(b)
 	}
 	if s.failed.Load() {
