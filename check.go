@@ -144,7 +144,7 @@ func (c *checker) orphans() {
 // lookups scans the whole database and looks up each key: Get must find the newest entry,
 // which is the first that the scan meets, whatever its level.
 func (c *checker) lookups(ctx context.Context) error {
-	sources := c.state.sources(nil, nil, &prefixAsk{})
+	sources := c.state.sources(nil, nil, &prefixProbe{})
 	children, err := sources.iterators(&sstable.IterOptions{DontFillCache: true, Readahead: true})
 	if err != nil {
 		return err

@@ -15,18 +15,18 @@ type readCounters struct {
 }
 
 type readStripe struct {
-	// asked counts lookups by the set of levels whose filters they probed: bit i stands for
-	// level i. askedMore counts further probes of a level by the same lookup: of level 0, and of
+	// probed counts lookups by the set of levels whose filters they probed: bit i stands for
+	// level i. moreProbes counts further probes of a level by the same lookup: of level 0, and of
 	// others where adjacent tables share a key.
-	asked         [1 << manifest.NumLevels]atomic.Uint64
-	askedMore     [manifest.NumLevels]atomic.Uint64
+	probed        [1 << manifest.NumLevels]atomic.Uint64
+	moreProbes    [manifest.NumLevels]atomic.Uint64
 	truePositive  [manifest.NumLevels]atomic.Uint64
 	falsePositive [manifest.NumLevels]atomic.Uint64
 	unfiltered    [manifest.NumLevels]atomic.Uint64
-	prefixAsked   atomic.Uint64
+	prefixProbes  atomic.Uint64
 	prefixUseful  atomic.Uint64
-	rangesAsked   atomic.Uint64
-	rangesUseful  atomic.Uint64
+	rangeProbes   atomic.Uint64
+	rangeUseful   atomic.Uint64
 	_             [64]byte
 }
 
@@ -34,33 +34,33 @@ func (c *readCounters) stripe() *readStripe { return &c.stripes[epoch.Stripe()] 
 
 // filterCounts are the sums over all stripes, per level.
 type filterCounts struct {
-	asked, truePositive, falsePositive, unfiltered [manifest.NumLevels]uint64
-	gets, prefixAsked, prefixUseful                uint64
-	rangesAsked, rangesUseful                      uint64
+	probes, truePositive, falsePositive, unfiltered [manifest.NumLevels]uint64
+	gets, prefixProbes, prefixUseful                uint64
+	rangeProbes, rangeUseful                        uint64
 }
 
 func (c *readCounters) sum() filterCounts {
 	var f filterCounts
 	for i := range c.stripes {
 		s := &c.stripes[i]
-		f.prefixAsked += s.prefixAsked.Load()
+		f.prefixProbes += s.prefixProbes.Load()
 		f.prefixUseful += s.prefixUseful.Load()
-		f.rangesAsked += s.rangesAsked.Load()
-		f.rangesUseful += s.rangesUseful.Load()
-		for set := range s.asked {
-			n := s.asked[set].Load()
+		f.rangeProbes += s.rangeProbes.Load()
+		f.rangeUseful += s.rangeUseful.Load()
+		for set := range s.probed {
+			n := s.probed[set].Load()
 			if n == 0 {
 				continue
 			}
 			f.gets += n
-			for level := range f.asked {
+			for level := range f.probes {
 				if set>>level&1 != 0 {
-					f.asked[level] += n
+					f.probes[level] += n
 				}
 			}
 		}
-		for level := range f.asked {
-			f.asked[level] += s.askedMore[level].Load()
+		for level := range f.probes {
+			f.probes[level] += s.moreProbes[level].Load()
 			f.truePositive[level] += s.truePositive[level].Load()
 			f.falsePositive[level] += s.falsePositive[level].Load()
 			f.unfiltered[level] += s.unfiltered[level].Load()

@@ -588,12 +588,12 @@ func TestFilterMetrics(t *testing.T) {
 			continue
 		}
 		levels++
-		if f.Tables != l.Tables || f.Unfiltered != 0 || f.TruePositive != 0 || f.Useful+f.FalsePositive != f.Asked {
+		if f.Tables != l.Tables || f.Unfiltered != 0 || f.TruePositive != 0 || f.Useful+f.FalsePositive != f.Probes {
 			t.Errorf("level %d: %+v", i, f)
 		}
 		// Some keys lie between the tables of a level.
-		if i > 0 && f.Asked < lookups/2 {
-			t.Errorf("level %d: filters probed %d times in %d lookups", i, f.Asked, lookups)
+		if i > 0 && f.Probes < lookups/2 {
+			t.Errorf("level %d: filters probed %d times in %d lookups", i, f.Probes, lookups)
 		}
 		if f.ExpectedFPR > 0.02 || f.ObservedFPR() > 0.03 {
 			t.Errorf("level %d: FPR expected %v, observed %v", i, f.ExpectedFPR, f.ObservedFPR())

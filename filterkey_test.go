@@ -403,8 +403,8 @@ func TestFilterKeyForbiddenRanges(t *testing.T) {
 				t.Fatal(i, has, err)
 			}
 		}
-		if m := db.Metrics(); m.RangesAsked == 0 || (m.RangesUseful == 0) != forbidden {
-			t.Errorf("forbidden: %t; of %d range filters, %d are useful", forbidden, m.RangesAsked, m.RangesUseful)
+		if m := db.Metrics(); m.RangeProbes == 0 || (m.RangeUseful == 0) != forbidden {
+			t.Errorf("forbidden: %t; of %d range filters, %d are useful", forbidden, m.RangeProbes, m.RangeUseful)
 		}
 		mustClose(t, db)
 	}

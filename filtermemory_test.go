@@ -193,12 +193,12 @@ func TestFilterMemoryCapsRanges(t *testing.T) {
 					}
 				}
 				after := db.Metrics()
-				asked, useful := after.RangesAsked-before.RangesAsked, after.RangesUseful-before.RangesUseful
-				if float64(useful) >= tt.least*float64(asked)/2 && (tt.least == 0) == (after.Memory.RangeFilters == 0) {
+				probes, useful := after.RangeProbes-before.RangeProbes, after.RangeUseful-before.RangeUseful
+				if float64(useful) >= tt.least*float64(probes)/2 && (tt.least == 0) == (after.Memory.RangeFilters == 0) {
 					break
 				}
 				if time.Since(begin) > 60*time.Second {
-					t.Fatalf("%d of %d ranges are excluded, with %d bytes of range filters", useful, asked, after.Memory.RangeFilters)
+					t.Fatalf("%d of %d ranges are excluded, with %d bytes of range filters", useful, probes, after.Memory.RangeFilters)
 				}
 			}
 			p, err := db.PlanFilters(tt.budget)

@@ -450,7 +450,7 @@ func TestNeighborFails(t *testing.T) {
 	}
 	db.state.Store(&readState{mem: s.mem, imms: s.imms, version: version})
 	name := filepath.Base(tables[1].Handle.(*table).path)
-	before := db.Metrics().Levels[level].Filter.Asked
+	before := db.Metrics().Levels[level].Filter.Probes
 	for i := range 4 {
 		fails := i%2 != 0
 		version.Large = i >= 2
@@ -469,8 +469,8 @@ func TestNeighborFails(t *testing.T) {
 	}
 	faulty.SetFaults()
 	m := db.Metrics()
-	if n := m.Levels[level].Filter.Asked - before; n != 4*2*2 || m.Levels[0].Filter.Asked != 0 {
-		t.Errorf("filters were probed %d times in level %d and %d times in level 0", n, level, m.Levels[0].Filter.Asked)
+	if n := m.Levels[level].Filter.Probes - before; n != 4*2*2 || m.Levels[0].Filter.Probes != 0 {
+		t.Errorf("filters were probed %d times in level %d and %d times in level 0", n, level, m.Levels[0].Filter.Probes)
 	}
 	mustClose(t, db)
 }

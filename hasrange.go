@@ -65,12 +65,12 @@ func (d *DB) hasRanges(ranges []KeyRange, seq uint64) (has []bool, err error) {
 	var near nearGaps // not used: these lookups do not extend gaps
 	for i := range ranges {
 		r := &ranges[i]
-		ask := d.prefixOf(r.From, r.To)
+		probe := d.prefixOf(r.From, r.To)
 		lower, upper, some := d.skipGaps(s, seq, r.From, r.To, &near)
 		if !some {
 			continue
 		}
-		src := s.sources(lower, upper, &ask)
+		src := s.sources(lower, upper, &probe)
 		if src.none() {
 			continue
 		}

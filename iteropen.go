@@ -19,7 +19,7 @@ func (d *DB) openIter(o *IterOptions, seq uint64, tx *Tx) (*Iter, error) {
 	// The bounds are not copied until it is known that the range may have keys.
 	var room boundsRoom
 	lower, upper := o.limits(&room)
-	ask := d.prefixOf(lower, upper)
+	probe := d.prefixOf(lower, upper)
 	g := d.epoch.Enter()
 	defer g.Exit()
 	s, seq, present := d.iterState(seq)
@@ -33,7 +33,7 @@ func (d *DB) openIter(o *IterOptions, seq uint64, tx *Tx) (*Iter, error) {
 			return nil, nil
 		}
 	}
-	src := s.sources(lower, upper, &ask)
+	src := s.sources(lower, upper, &probe)
 	if src.none() && tx == nil {
 		return nil, nil
 	}
@@ -136,7 +136,7 @@ func (it *Iter) enter(o *IterOptions, lower, upper []byte) error {
 		}
 		want = it.snapshot.seq
 	}
-	ask := it.db.prefixOf(lower, upper)
+	probe := it.db.prefixOf(lower, upper)
 	s, seq, present := it.hold(want)
 	if s == nil || it.snapshot != nil && it.snapshot.closed.Load() {
 		return ErrClosed // the state may lack what a snapshot saw that has been closed meanwhile
@@ -149,7 +149,7 @@ func (it *Iter) enter(o *IterOptions, lower, upper []byte) error {
 			return nil
 		}
 	}
-	src := s.sources(lower, upper, &ask)
+	src := s.sources(lower, upper, &probe)
 	if src.none() && tx == nil {
 		return nil
 	}
@@ -225,20 +225,20 @@ type sources struct {
 }
 
 // sources returns the sources of an iterator over a range.
-func (s *readState) sources(lower, upper []byte, ask *prefixAsk) sources {
+func (s *readState) sources(lower, upper []byte, probe *prefixProbe) sources {
 	src := sources{imms: s.imms}
 	// Entries added to an empty memtable from now on have higher sequence numbers than the iterator
 	// reads at.
 	if !s.mem.Empty() {
 		src.mem = s.mem
 	}
-	src.runs = runsOf(s.version, lower, upper, ask)
+	src.runs = runsOf(s.version, lower, upper, probe)
 	for level := 1; level <= s.version.Deepest; level++ {
 		if len(s.version.Levels[level]) > 0 {
-			src.levels[level] = tablesOf(s.version, level, lower, upper, ask)
+			src.levels[level] = tablesOf(s.version, level, lower, upper, probe)
 		}
 	}
-	ask.count()
+	probe.count()
 	return src
 }
 

@@ -10,22 +10,22 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// prefixAsk probes filters for the common prefix of all keys of a range, and range filters
+// prefixProbe probes filters for the common prefix of all keys of a range, and range filters
 // for the range.
-type prefixAsk struct {
+type prefixProbe struct {
 	ranges bool // tables may have range filters
 	on     bool // the keys have a common prefix
 	prefix filter.Key
 	counts *readStripe
 
-	before        uint64 // filter probes before this scan
-	asked, useful uint64
+	before         uint64 // filter probes before this scan
+	probes, useful uint64
 
-	rangesAsked, rangesUseful uint64
+	rangeProbes, rangeUseful uint64
 }
 
 // prefixOf determines the common prefix of all keys of a range, if any.
-func (d *DB) prefixOf(lower, upper []byte) (a prefixAsk) {
+func (d *DB) prefixOf(lower, upper []byte) (a prefixProbe) {
 	p := d.opts.Prefix
 	if lower == nil || upper == nil {
 		return a
@@ -41,25 +41,25 @@ func (d *DB) prefixOf(lower, upper []byte) (a prefixAsk) {
 		return a
 	}
 	a.on, a.prefix, a.counts = true, filter.NewKey(lower[:n]), d.reads.stripe()
-	a.before = a.counts.prefixAsked.Load()
+	a.before = a.counts.prefixProbes.Load()
 	return a
 }
 
 // count counts the probes.
-func (a *prefixAsk) count() {
-	if a.asked != 0 {
-		a.counts.prefixAsked.Add(a.asked)
+func (a *prefixProbe) count() {
+	if a.probes != 0 {
+		a.counts.prefixProbes.Add(a.probes)
 		a.counts.prefixUseful.Add(a.useful)
 	}
-	if a.rangesAsked != 0 {
-		a.counts.rangesAsked.Add(a.rangesAsked)
-		a.counts.rangesUseful.Add(a.rangesUseful)
+	if a.rangeProbes != 0 {
+		a.counts.rangeProbes.Add(a.rangeProbes)
+		a.counts.rangeUseful.Add(a.rangeUseful)
 	}
-	a.asked, a.useful, a.rangesAsked, a.rangesUseful = 0, 0, 0, 0
+	a.probes, a.useful, a.rangeProbes, a.rangeUseful = 0, 0, 0, 0
 }
 
 // runsOf returns the tables of level 0 that may hold keys from lower to upper, in runs.
-func runsOf(v *manifest.Version, lower, upper []byte, ask *prefixAsk) [][]*manifest.TableMeta {
+func runsOf(v *manifest.Version, lower, upper []byte, probe *prefixProbe) [][]*manifest.TableMeta {
 	if lower == nil && upper == nil {
 		return v.Runs
 	}
@@ -71,7 +71,7 @@ func runsOf(v *manifest.Version, lower, upper []byte, ask *prefixAsk) [][]*manif
 		if upper != nil {
 			run = run[:sort.Search(len(run), func(i int) bool { return bytes.Compare(base.UserKey(run[i].Smallest), upper) >= 0 })]
 		}
-		if run = ask.mayHoldAny(run, lower, upper); len(run) > 0 {
+		if run = probe.mayHoldAny(run, lower, upper); len(run) > 0 {
 			kept = append(kept, run)
 		}
 	}
@@ -80,7 +80,7 @@ func runsOf(v *manifest.Version, lower, upper []byte, ask *prefixAsk) [][]*manif
 
 // mayHoldAny returns those of the tables, all of which overlap a range, that may hold a key in
 // it.
-func (a *prefixAsk) mayHoldAny(metas []*manifest.TableMeta, lower, upper []byte) []*manifest.TableMeta {
+func (a *prefixProbe) mayHoldAny(metas []*manifest.TableMeta, lower, upper []byte) []*manifest.TableMeta {
 	if !a.on && !a.ranges {
 		return metas
 	}
@@ -96,7 +96,7 @@ func (a *prefixAsk) mayHoldAny(metas []*manifest.TableMeta, lower, upper []byte)
 // tablesOf returns the tables of a level >= 1 that may hold keys from lower to upper. The
 // bounds are separate parameters: in one struct, the end of a prefix would escape to the
 // heap.
-func tablesOf(v *manifest.Version, level int, lower, upper []byte, ask *prefixAsk) []*manifest.TableMeta {
+func tablesOf(v *manifest.Version, level int, lower, upper []byte, probe *prefixProbe) []*manifest.TableMeta {
 	metas := v.Levels[level]
 	if lower != nil {
 		i, _ := v.FindTable(level, lower)
@@ -107,10 +107,10 @@ func tablesOf(v *manifest.Version, level int, lower, upper []byte, ask *prefixAs
 		end, _ := v.FindTable(level, upper)
 		metas = metas[:max(0, min(len(metas), end+1-skipped))]
 	}
-	if !ask.on && len(metas) > 0 && !ask.mayHoldRange(lower, upper, metas[0]) {
+	if !probe.on && len(metas) > 0 && !probe.mayHoldRange(lower, upper, metas[0]) {
 		return nil // the range lies within the table
 	}
-	if !ask.on {
+	if !probe.on {
 		// A level's iterator opens tables on demand, so it opens none beyond the range.
 		if n := len(metas); n > 0 && !overlaps(metas[n-1], lower, upper) {
 			metas = metas[:n-1]
@@ -121,7 +121,7 @@ func tablesOf(v *manifest.Version, level int, lower, upper []byte, ask *prefixAs
 	// is compared.
 	var kept []*manifest.TableMeta
 	for _, m := range metas {
-		if ask.mayHold(m) && overlaps(m, lower, upper) && ask.mayHoldRange(lower, upper, m) {
+		if probe.mayHold(m) && overlaps(m, lower, upper) && probe.mayHoldRange(lower, upper, m) {
 			kept = append(kept, m)
 		}
 	}
@@ -135,7 +135,7 @@ func overlaps(m *manifest.TableMeta, lower, upper []byte) bool {
 }
 
 // mayHold probes a table's filter for the prefix.
-func (a *prefixAsk) mayHold(m *manifest.TableMeta) bool {
+func (a *prefixProbe) mayHold(m *manifest.TableMeta) bool {
 	if !a.on {
 		return true
 	}
@@ -144,12 +144,12 @@ func (a *prefixAsk) mayHold(m *manifest.TableMeta) bool {
 	if err != nil || !t.prefixes {
 		return true // the iterator reports the error if it reaches the table
 	}
-	a.asked++
+	a.probes++
 	if r.MayContain(a.prefix) {
 		return true
 	}
 	a.useful++
-	if (a.before+a.asked)%sampleEvery == 0 {
+	if (a.before+a.probes)%sampleEvery == 0 {
 		t.traffic.AbsentKeys.Add(sampleEvery)
 	}
 	return false
@@ -157,7 +157,7 @@ func (a *prefixAsk) mayHold(m *manifest.TableMeta) bool {
 
 // mayHoldRange probes a table's range filter if the range lies within the table: a table that
 // begins or ends within the range has a key there. An empty range has no keys.
-func (a *prefixAsk) mayHoldRange(lower, upper []byte, m *manifest.TableMeta) bool {
+func (a *prefixProbe) mayHoldRange(lower, upper []byte, m *manifest.TableMeta) bool {
 	if !a.ranges || bytes.Compare(base.UserKey(m.Smallest), lower) >= 0 ||
 		bytes.Compare(base.UserKey(m.Largest), upper) < 0 {
 		return true
@@ -167,14 +167,14 @@ func (a *prefixAsk) mayHoldRange(lower, upper []byte, m *manifest.TableMeta) boo
 	if err != nil {
 		return true
 	}
-	a.rangesAsked++
+	a.rangeProbes++
 	may := bytes.Compare(lower, upper) < 0 && reader.MayContainRange(lower, upper)
-	if (!may || !reader.HasRangeFilter()) && (a.counts.rangesAsked.Load()+a.rangesAsked)%sampleEvery == 0 {
+	if (!may || !reader.HasRangeFilter()) && (a.counts.rangeProbes.Load()+a.rangeProbes)%sampleEvery == 0 {
 		t.traffic.AbsentRanges.Add(sampleEvery)
 	}
 	if may {
 		return true
 	}
-	a.rangesUseful++
+	a.rangeUseful++
 	return false
 }

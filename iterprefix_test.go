@@ -84,12 +84,12 @@ func TestPrefixFilters(t *testing.T) {
 		}
 	}
 	after := db.Metrics()
-	asked, useful := after.PrefixAsked-before.PrefixAsked, after.PrefixUseful-before.PrefixUseful
-	if asked < users/2 || useful < asked*97/100 {
-		t.Errorf("of %d tables probed for absent prefixes %d were skipped", asked, useful)
+	probes, useful := after.PrefixProbes-before.PrefixProbes, after.PrefixUseful-before.PrefixUseful
+	if probes < users/2 || useful < probes*97/100 {
+		t.Errorf("of %d tables probed for absent prefixes %d were skipped", probes, useful)
 	}
-	if n := after.BlockReads + after.CacheHits - before.BlockReads - before.CacheHits; n > 2*(asked-useful) {
-		t.Errorf("%d blocks were read for %d filter positives", n, asked-useful)
+	if n := after.BlockReads + after.CacheHits - before.BlockReads - before.CacheHits; n > 2*(probes-useful) {
+		t.Errorf("%d blocks were read for %d filter positives", n, probes-useful)
 	}
 	mustClose(t, db)
 	checkClean(t, dir, nil)

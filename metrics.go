@@ -18,12 +18,12 @@ type Metrics struct {
 
 	// Gets counts lookups by Get, Lookup, Has, View and GetMany, each key once.
 	Gets uint64
-	// PrefixAsked counts the tables whose filter an iterator probed for its prefix,
+	// PrefixProbes counts the tables whose filter an iterator probed for its prefix,
 	// PrefixUseful those that were excluded; see Options.Prefix.
-	PrefixAsked, PrefixUseful uint64
-	// RangesAsked counts the tables whose range filter an iterator probed for its bounds,
-	// RangesUseful those that were excluded; see Options.RangeFilter.
-	RangesAsked, RangesUseful uint64
+	PrefixProbes, PrefixUseful uint64
+	// RangeProbes counts the tables whose range filter an iterator probed for its bounds,
+	// RangeUseful those that were excluded; see Options.RangeFilter.
+	RangeProbes, RangeUseful uint64
 	// BlockReads counts reads of data blocks by lookups and iterators that missed the
 	// block cache, BlockReadBytes their size on disk. CacheHits counts those that hit it.
 	BlockReads, BlockReadBytes, CacheHits uint64
@@ -81,10 +81,10 @@ type FilterMetrics struct {
 	// all, if they fit into Options.FilterMemory or Options.Memory.
 	Units     int
 	HeldUnits float64
-	// Asked counts filter probes by lookups: Useful of them excluded the key,
+	// Probes counts filter probes by lookups: Useful of them excluded the key,
 	// TruePositive did not and the table held the key, FalsePositive did not and the
 	// table did not hold it. Unfiltered counts lookups in tables without a usable filter.
-	Asked, Useful, TruePositive, FalsePositive, Unfiltered uint64
+	Probes, Useful, TruePositive, FalsePositive, Unfiltered uint64
 	// ExpectedFPR is the false positive rate that the filters were built for, weighted by
 	// table size; NaN without filters.
 	ExpectedFPR float64
@@ -168,17 +168,17 @@ func (d *DB) Metrics() Metrics {
 		l := &m.Levels[level]
 		l.fill(metas, &m)
 		f := &l.Filter
-		f.Asked = counts.asked[level]
+		f.Probes = counts.probes[level]
 		f.TruePositive, f.FalsePositive = counts.truePositive[level], counts.falsePositive[level]
 		f.Unfiltered = counts.unfiltered[level]
 		// The counters are read one after another while lookups go on.
-		if hits := f.TruePositive + f.FalsePositive; hits < f.Asked {
-			f.Useful = f.Asked - hits
+		if hits := f.TruePositive + f.FalsePositive; hits < f.Probes {
+			f.Useful = f.Probes - hits
 		}
 	}
 	m.Gets = counts.gets
-	m.PrefixAsked, m.PrefixUseful = counts.prefixAsked, counts.prefixUseful
-	m.RangesAsked, m.RangesUseful = counts.rangesAsked, counts.rangesUseful
+	m.PrefixProbes, m.PrefixUseful = counts.prefixProbes, counts.prefixUseful
+	m.RangeProbes, m.RangeUseful = counts.rangeProbes, counts.rangeUseful
 	m.Memory.Memtables = uint64(memtableMemory(int64(s.mem.Capacity())))
 	for _, mem := range s.imms {
 		m.Memory.Memtables += uint64(memtableMemory(int64(mem.Capacity())))

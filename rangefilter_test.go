@@ -101,8 +101,8 @@ func TestRangeFilterHidesNoKey(t *testing.T) {
 					if got, err := db.HasPrefix([]byte(keys[7])); err != nil || !got {
 						t.Errorf("HasPrefix of a key = %v, %v", got, err)
 					}
-					if m := db.Metrics(); m.RangesAsked == 0 || m.Memory.RangeFilters == 0 {
-						t.Errorf("range filters were probed %d times, and take %d bytes", m.RangesAsked, m.Memory.RangeFilters)
+					if m := db.Metrics(); m.RangeProbes == 0 || m.Memory.RangeFilters == 0 {
+						t.Errorf("range filters were probed %d times, and take %d bytes", m.RangeProbes, m.Memory.RangeFilters)
 					}
 					mustClose(t, db)
 					checkClean(t, dir, o)
@@ -127,8 +127,8 @@ func TestRangeFilterReadsNoBlock(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := db.Metrics()
-	const asked = 1000
-	for i := range asked {
+	const ranges = 1000
+	for i := range ranges {
 		from, to := key(i%200, i%90*50+1), key(i%200, i%90*50+9)
 		has, err := db.HasRange(from, to)
 		if has || err != nil {
@@ -143,10 +143,10 @@ func TestRangeFilterReadsNoBlock(t *testing.T) {
 		}
 	}
 	m := db.Metrics()
-	if reads := m.BlockReads - before.BlockReads; reads > asked/100 {
-		t.Errorf("%d absent ranges took %d block reads", asked, reads)
+	if reads := m.BlockReads - before.BlockReads; reads > ranges/100 {
+		t.Errorf("%d absent ranges took %d block reads", ranges, reads)
 	}
-	if useful := m.RangesUseful - before.RangesUseful; useful < 2*asked*99/100 {
-		t.Errorf("of %d probes %d excluded the range", 2*asked, useful)
+	if useful := m.RangeUseful - before.RangeUseful; useful < 2*ranges*99/100 {
+		t.Errorf("of %d probes %d excluded the range", 2*ranges, useful)
 	}
 }

@@ -28,7 +28,7 @@ type lookup struct {
 	keyed   bool   // the key's hash uses the database's secret
 	seq     uint64 // entries with higher sequence numbers are ignored
 	counts  *readStripe
-	asked   uint           // bit i: a filter of level i was probed
+	probed  uint           // bit i: a filter of level i was probed
 	sampled bool           // tables that do not hold the key count this lookup
 	buf     sstable.Buffer // holds an uncached block
 }
@@ -52,7 +52,7 @@ func (s *readState) get(secret *filter.Secret, key []byte, seq uint64, counts *r
 }
 
 // count adds the finished lookup to the counters.
-func (l *lookup) count() { l.counts.asked[l.asked%(1<<manifest.NumLevels)].Add(1) }
+func (l *lookup) count() { l.counts.probed[l.probed%(1<<manifest.NumLevels)].Add(1) }
 
 // search is get without counting.
 func (s *readState) search(l *lookup) (value []byte, found bool, err error) {
@@ -234,7 +234,7 @@ func (l *lookup) filter(meta *manifest.TableMeta, level int) (f filter.Reader, n
 	if f = r.Filter(); f == nil {
 		return nil, false
 	}
-	l.asks(level)
+	l.countProbe(level)
 	if l.mayContain(f) {
 		return f, false
 	}
@@ -257,7 +257,7 @@ func (l *lookup) positive(meta *manifest.TableMeta, f filter.Reader, level int) 
 	if f == nil {
 		// load may just have loaded the table.
 		if f = r.Filter(); f != nil {
-			l.asks(level)
+			l.countProbe(level)
 			if !l.mayContain(f) {
 				l.missed(t)
 				return nil, 0, false, nil
@@ -267,12 +267,12 @@ func (l *lookup) positive(meta *manifest.TableMeta, f filter.Reader, level int) 
 	return l.blocks(t, r, f, level, &l.buf)
 }
 
-// asks records that a filter of the level is probed.
-func (l *lookup) asks(level int) {
-	if bit := uint(1) << level; l.asked&bit == 0 {
-		l.asked |= bit
+// countProbe records that a filter of the level is probed.
+func (l *lookup) countProbe(level int) {
+	if bit := uint(1) << level; l.probed&bit == 0 {
+		l.probed |= bit
 	} else {
-		l.counts.askedMore[level].Add(1)
+		l.counts.moreProbes[level].Add(1)
 	}
 }
 

@@ -304,7 +304,7 @@ func (m *many) probeTable(meta *manifest.TableMeta, level int, group []uint64) e
 // filtered handles the result of a filter probe.
 func (m *many) filtered(key int, t *table, f filter.Reader, level int, maybe bool) {
 	k := &m.keys[key]
-	k.asks(level)
+	k.countProbe(level)
 	if maybe {
 		m.searchBlocks(key, t, f, level)
 	} else {

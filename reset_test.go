@@ -233,11 +233,11 @@ func TestResetAllocates(t *testing.T) {
 	var absent *sift.IterOptions
 	for i := 0; absent == nil; i++ { // not a false positive
 		o := &sift.IterOptions{Prefix: fmt.Appendf(nil, "%04d", 2*i+1)}
-		asked := db.Metrics().PrefixUseful
+		before := db.Metrics().PrefixUseful
 		if err := it.Reset(o); err != nil {
 			t.Fatal(err)
 		}
-		if db.Metrics().PrefixUseful > asked {
+		if db.Metrics().PrefixUseful > before {
 			absent = o
 		}
 	}

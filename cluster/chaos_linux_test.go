@@ -472,7 +472,7 @@ func (c *chaos) once(args ...any) error {
 }
 
 // filters adds items, and checks that acknowledged ones are always there.
-func (c *chaos) filters(rng *rand.Rand, name string) (asked int, err error) {
+func (c *chaos) filters(rng *rand.Rand, name string) (lookups int, err error) {
 	filter := func(item string) string { return "f" + name + item[len(item)-1:] } // in different groups
 	var acked []string
 	exists := func(item string) (bool, error) {
@@ -489,9 +489,9 @@ func (c *chaos) filters(rng *rand.Rand, name string) (asked int, err error) {
 		}
 		item = acked[rng.IntN(len(acked))]
 		if missing, err := exists(item); missing {
-			return asked, fmt.Errorf("filter %s has lost %s, which was acknowledged", filter(item), item)
+			return lookups, fmt.Errorf("filter %s has lost %s, which was acknowledged", filter(item), item)
 		} else if err == nil {
-			asked++
+			lookups++
 		}
 	}
 	for _, item := range acked {
@@ -501,13 +501,13 @@ func (c *chaos) filters(rng *rand.Rand, name string) (asked int, err error) {
 		}
 		switch {
 		case err != nil:
-			return asked, fmt.Errorf("in the end no node serves filter %s: %w", filter(item), err)
+			return lookups, fmt.Errorf("in the end no node serves filter %s: %w", filter(item), err)
 		case missing:
-			return asked, fmt.Errorf("in the end filter %s has lost %s, which was acknowledged", filter(item), item)
+			return lookups, fmt.Errorf("in the end filter %s has lost %s, which was acknowledged", filter(item), item)
 		}
-		asked++
+		lookups++
 	}
-	return asked, nil
+	return lookups, nil
 }
 
 // expiring sets keys that expire, and checks that an expired key does not come back.
@@ -559,12 +559,12 @@ func TestChaos(t *testing.T) {
 	}
 	r := &recorder{seed: *seed, spread: chaosGroups, members: func() []member { return members }}
 	users.Go(func() { r.run(5, c.stop) })
-	var asked, expired atomic.Int64
+	var lookups, expired atomic.Int64
 	for i := range 3 {
 		rng := rand.New(rand.NewPCG(*seed, uint64(200+i)))
 		users.Go(func() {
 			n, err := c.filters(rng, strconv.Itoa(i))
-			if asked.Add(int64(n)); err != nil {
+			if lookups.Add(int64(n)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -615,7 +615,7 @@ func TestChaos(t *testing.T) {
 	for _, tokens := range r.acked {
 		acked += len(tokens)
 	}
-	t.Logf("%v; %d acknowledged appends; %d filter lookups; %d keys seen to expire", r, acked, asked.Load(), expired.Load())
+	t.Logf("%v; %d acknowledged appends; %d filter lookups; %d keys seen to expire", r, acked, lookups.Load(), expired.Load())
 	var what []string
 	c.events.Range(func(name, n any) bool {
 		what = append(what, fmt.Sprintf("%s %d", name, n.(*atomic.Int64).Load()))

@@ -85,12 +85,12 @@ func benchAsk(b *testing.B, seed uint64) {
 			continue
 		}
 		keys := benchKeys(1, n)
-		asked := benchKeys(seed, min(n, 1<<16))
+		probed := benchKeys(seed, min(n, 1<<16))
 		for _, p := range benchPolicies {
 			r := buildReader(b, p, keys)
 			b.Run(fmt.Sprintf("keys=%d/%s", n, p.Name()), func(b *testing.B) {
 				for i := range b.N {
-					if r.MayContain(filter.NewKey(asked[i%len(asked)])) {
+					if r.MayContain(filter.NewKey(probed[i%len(probed)])) {
 						found++
 					}
 				}
@@ -100,7 +100,7 @@ func benchAsk(b *testing.B, seed uint64) {
 				var maybe [64]bool
 				for i := 0; i < b.N; i += len(batch) {
 					for j := range batch {
-						batch[j] = filter.NewKey(asked[(i+j)%len(asked)])
+						batch[j] = filter.NewKey(probed[(i+j)%len(probed)])
 					}
 					r.MayContainMany(batch[:], maybe[:])
 				}

@@ -70,17 +70,17 @@ func TestBloomFPR(t *testing.T) {
 			t.Fatal(err)
 		}
 		b[8] = 1
-		asked, found := 4*n, 0
-		for i := range asked {
+		probed, found := 4*n, 0
+		for i := range probed {
 			if r.MayContain(key(uint64(i))) {
 				found++
 			}
 		}
 		// The keys are always the same, so the rate is, too.
-		if got := float64(found) / float64(asked); got > most {
+		if got := float64(found) / float64(probed); got > most {
 			t.Errorf("%d keys: measured FPR %.5f", n, got)
 		}
-		t.Logf("%d keys: %d false positives among %d absent ones; FPR() is %.6f", n, found, asked, r.FPR())
+		t.Logf("%d keys: %d false positives among %d absent ones; FPR() is %.6f", n, found, probed, r.FPR())
 	}
 }
 

@@ -144,8 +144,8 @@ func TestRangeRate(t *testing.T) {
 			}
 			line := fmt.Sprintf("%-10s %2d bits per key, %5.2f in memory:", set.name, bits, size)
 			for _, length := range []uint64{1, 10, 100, 1000} {
-				asked, wrong := 0, 0
-				for asked < 20_000 {
+				probed, wrong := 0, 0
+				for probed < 20_000 {
 					lo := rng.Uint64()
 					if set.correlated {
 						lo = set.keys[rng.IntN(n)] + 1 + rng.Uint64N(32)
@@ -154,11 +154,11 @@ func TestRangeRate(t *testing.T) {
 					if i, _ := slices.BinarySearch(set.keys, lo); hi < lo || i < n && set.keys[i] <= hi {
 						continue
 					}
-					if asked++; r.MayContainRange(nil, lo, hi) {
+					if probed++; r.MayContainRange(nil, lo, hi) {
 						wrong++
 					}
 				}
-				got, bound := float64(wrong)/float64(asked), filter.RangeFPR(bits, length)
+				got, bound := float64(wrong)/float64(probed), filter.RangeFPR(bits, length)
 				line += fmt.Sprintf("  L=%d %.5f (bound %.5f)", length, got, bound)
 				if got > 1.3*bound+0.0005 {
 					t.Errorf("%s, %d bits, ranges of %d: FPR %.5f, bound %.5f", set.name, bits, length, got, bound)

@@ -191,16 +191,16 @@ func TestRibbonBlockOfShortUnits(t *testing.T) {
 		t.Fatal(err)
 	}
 	maybe := 0
-	const asked = 2000
-	for i, k := range slices.Concat(keys[:asked], ribbonKeys(22, asked)) {
+	const probed = 2000
+	for i, k := range slices.Concat(keys[:probed], ribbonKeys(22, probed)) {
 		if ribbonMayContainBlock(block, k) {
 			maybe++
-		} else if i < asked {
+		} else if i < probed {
 			t.Fatalf("key %d is excluded", i)
 		}
 	}
-	if maybe < asked+asked/5 {
-		t.Errorf("%d of %d absent keys may be contained: a plane with unknown columns was probed", maybe-asked, asked)
+	if maybe < probed+probed/5 {
+		t.Errorf("%d of %d absent keys may be contained: a plane with unknown columns was probed", maybe-probed, probed)
 	}
 }
 
@@ -274,9 +274,9 @@ func TestRibbonUnits(t *testing.T) {
 		if got := r.FPR(); math.Abs(got-want) > 0.002*want {
 			t.Errorf("%d units: FPR() is %.6f, want %.6f", k, got, want)
 		}
-		const asked = 1 << 20
-		got := absentFPR(r, asked)
-		if dev := (got - want) / math.Sqrt(want/asked); math.Abs(dev) > 5 {
+		const probed = 1 << 20
+		got := absentFPR(r, probed)
+		if dev := (got - want) / math.Sqrt(want/probed); math.Abs(dev) > 5 {
 			t.Errorf("%d units: measured FPR %.6f, want %.6f: %.1f standard deviations", k, got, want, dev)
 		}
 		size := 0
@@ -499,7 +499,7 @@ func TestRibbonBlockDamage(t *testing.T) {
 	for _, n := range []int{0, 1, 2100, 40_000} {
 		p := Ribbon(6).(BlockPolicy)
 		keys := ribbonKeys(12, n)
-		asked := append(ribbonKeys(13, 20), keys[:min(n, 20)]...)
+		probed := append(ribbonKeys(13, 20), keys[:min(n, 20)]...)
 		block, err := JoinUnits(finish(t, p, keys))
 		if err != nil {
 			t.Fatal(err)
@@ -508,7 +508,7 @@ func TestRibbonBlockDamage(t *testing.T) {
 			if cut > 200 && cut < len(block)-200 && cut%97 != 0 {
 				continue
 			}
-			for _, k := range asked {
+			for _, k := range probed {
 				if !p.MayContainBlock(block[:cut], k) {
 					t.Fatalf("%d keys: the first %d of %d bytes exclude a key", n, cut, len(block))
 				}
@@ -520,7 +520,7 @@ func TestRibbonBlockDamage(t *testing.T) {
 			}
 			for _, flip := range []byte{1, 2, 4, 8, 16, 32, 64, 128, 255} {
 				block[i] ^= flip
-				for _, k := range asked {
+				for _, k := range probed {
 					p.MayContainBlock(block, k)
 				}
 				block[i] ^= flip

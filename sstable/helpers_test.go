@@ -166,8 +166,8 @@ func checkScan(r *Reader, list []kv, o *IterOptions) error {
 type hashList struct {
 	unitKeys int // keys per unit; 0: all
 
-	asked *atomic.Int64 // number of probes; may be nil
-	said  *atomic.Int64 // number of keys excluded; may be nil
+	probes   *atomic.Int64 // number of probes; may be nil
+	excluded *atomic.Int64 // number of keys excluded; may be nil
 }
 
 var errHashList = errors.New("hash list: bad length")
@@ -233,12 +233,12 @@ type hashListReader struct {
 }
 
 func (r *hashListReader) MayContain(k filter.Key) bool {
-	if r.p.asked != nil {
-		r.p.asked.Add(1)
+	if r.p.probes != nil {
+		r.p.probes.Add(1)
 	}
 	maybe := r.partial || r.set[testHash(k)]
-	if !maybe && r.p.said != nil {
-		r.p.said.Add(1)
+	if !maybe && r.p.excluded != nil {
+		r.p.excluded.Add(1)
 	}
 	return maybe
 }

@@ -33,8 +33,8 @@ func lookup(r *Reader, key string) (string, bool, error) {
 // that always returns true; with it, absent keys cost no read.
 func TestFilterNeverMatters(t *testing.T) {
 	list := numbered(500)
-	var asked, said atomic.Int64
-	policy := hashList{asked: &asked, said: &said}
+	var probes, excluded atomic.Int64
+	policy := hashList{probes: &probes, excluded: &excluded}
 	data, _ := buildTable(t, list, &WriterOptions{Filter: policy})
 	file := &countingReader{ReaderAt: bytes.NewReader(data)}
 	open := func(o *ReaderOptions) *Reader {
@@ -64,8 +64,8 @@ func TestFilterNeverMatters(t *testing.T) {
 			}
 		}
 	}
-	if asked.Load() != 1000 || said.Load() != 500 {
-		t.Errorf("%d probes, %d keys excluded", asked.Load(), said.Load())
+	if probes.Load() != 1000 || excluded.Load() != 500 {
+		t.Errorf("%d probes, %d keys excluded", probes.Load(), excluded.Load())
 	}
 }
 

@@ -167,8 +167,8 @@ func newShape(o *Options) *shape {
 	return s
 }
 
-// asked returns for each table the share of the lookups that probe it.
-func (s *shape) asked(slices []float64) []float64 {
+// probed returns for each table the share of the lookups that probe it.
+func (s *shape) probed(slices []float64) []float64 {
 	sums := make([]float64, s.slices+1)
 	for i, v := range slices {
 		sums[i+1] = sums[i] + v
@@ -238,9 +238,9 @@ func constantRates(n int, rate float64) []float64 {
 }
 
 // wasted returns the number of reads that a lookup wastes.
-func wasted(asked, rates []float64) float64 {
+func wasted(probed, rates []float64) float64 {
 	var sum float64
-	for i, a := range asked {
+	for i, a := range probed {
 		sum += a * rates[i]
 	}
 	return sum
@@ -250,7 +250,7 @@ func wasted(asked, rates []float64) float64 {
 func (s *shape) average(o *Options, seconds []second, rates []float64) float64 {
 	var sum float64
 	for _, t := range seconds[o.WarmSeconds:] {
-		sum += wasted(t.asked, rates)
+		sum += wasted(t.probed, rates)
 	}
 	return sum / float64(o.MeasuredSeconds)
 }
@@ -259,8 +259,8 @@ func (s *shape) average(o *Options, seconds []second, rates []float64) float64 {
 func (s *shape) hindsight(o *Options, seconds []second, halvings float64) float64 {
 	var sum, last float64
 	for i, t := range seconds[o.WarmSeconds:] {
-		if i == 0 || &t.asked[0] != &seconds[o.WarmSeconds+i-1].asked[0] {
-			last = wasted(t.asked, waterfill(t.asked, halvings))
+		if i == 0 || &t.probed[0] != &seconds[o.WarmSeconds+i-1].probed[0] {
+			last = wasted(t.probed, waterfill(t.probed, halvings))
 		}
 		sum += last
 	}
@@ -270,10 +270,10 @@ func (s *shape) hindsight(o *Options, seconds []second, halvings float64) float6
 // waterfill returns the rates that waste the fewest reads with the given number of halvings
 // per key, if all tables are of one size: each table's rate is inversely proportional to how
 // often it is probed (Monkey's Lagrangian), and at most 1.
-func waterfill(asked []float64, halvings float64) []float64 {
-	total := halvings * float64(len(asked))
-	need := func(level float64) (sum float64) { // level: log2 of rate times asked
-		for _, a := range asked {
+func waterfill(probed []float64, halvings float64) []float64 {
+	total := halvings * float64(len(probed))
+	need := func(level float64) (sum float64) { // level: log2 of rate times share of the lookups
+		for _, a := range probed {
 			if a > 0 {
 				sum += max(0, math.Log2(a)-level)
 			}
@@ -288,8 +288,8 @@ func waterfill(asked []float64, halvings float64) []float64 {
 			high = mid
 		}
 	}
-	rates := make([]float64, len(asked))
-	for i, a := range asked {
+	rates := make([]float64, len(probed))
+	for i, a := range probed {
 		rates[i] = 1
 		if a > 0 {
 			rates[i] = math.Exp2(-max(0, math.Log2(a)-high))
@@ -308,7 +308,7 @@ func (s *shape) planned(o *Options, f *family, seconds []second, budget int64) (
 	inputs := make([]plan.Table, n)
 	rebalance := func(limit int64) (bytes int64) {
 		for i, t := range s.tables {
-			inputs[i] = plan.Table{Asked: t.share, Steps: f.units, FPR: f.fpr, Held: held[i]}
+			inputs[i] = plan.Table{Heat: t.share, Steps: f.units, FPR: f.fpr, Held: held[i]}
 			rates[i] = heat[i].Rate
 		}
 		plan.Follow(inputs, rates)
@@ -324,7 +324,7 @@ func (s *shape) planned(o *Options, f *family, seconds []second, budget int64) (
 	var bytes int64
 	for i, t := range seconds {
 		if i >= o.WarmSeconds {
-			perLookup += plan.Wasted(s.inputs(f, t.asked), held)
+			perLookup += plan.Wasted(s.inputs(f, t.probed), held)
 		}
 		for j := range heat {
 			heat[j].Cool(t.counted[j], plan.Tick)
@@ -338,11 +338,11 @@ func (s *shape) planned(o *Options, f *family, seconds []second, budget int64) (
 }
 
 // inputs returns the tables as the plan sees them.
-func (s *shape) inputs(f *family, asked []float64) []plan.Table {
+func (s *shape) inputs(f *family, probed []float64) []plan.Table {
 	list := make([]plan.Table, len(s.tables))
 	for i := range list {
 		// Held does not matter if it is the same for all tables.
-		list[i] = plan.Table{Asked: asked[i], Steps: f.units, FPR: f.fpr}
+		list[i] = plan.Table{Heat: probed[i], Steps: f.units, FPR: f.fpr}
 	}
 	return list
 }
@@ -352,8 +352,8 @@ func (s *shape) inputs(f *family, asked []float64) []plan.Table {
 func (s *shape) bestUnits(o *Options, f *family, seconds []second, budget int64) float64 {
 	var sum, last float64
 	for i, t := range seconds[o.WarmSeconds:] {
-		if i == 0 || &t.asked[0] != &seconds[o.WarmSeconds+i-1].asked[0] {
-			inputs := s.inputs(f, t.asked)
+		if i == 0 || &t.probed[0] != &seconds[o.WarmSeconds+i-1].probed[0] {
+			inputs := s.inputs(f, t.probed)
 			last = plan.Wasted(inputs, plan.Choose(inputs, budget))
 		}
 		sum += last
@@ -361,9 +361,9 @@ func (s *shape) bestUnits(o *Options, f *family, seconds []second, budget int64)
 	return sum / float64(o.MeasuredSeconds)
 }
 
-// second is the traffic of one second. Seconds with the same traffic share asked.
+// second is the traffic of one second. Seconds with the same traffic share probed.
 type second struct {
-	asked   []float64 // share of the lookups that probe each table
+	probed  []float64 // share of the lookups that probe each table
 	counted []uint64  // value of each table's counter at the end of the second
 }
 
@@ -373,16 +373,16 @@ const sampleEvery = 16
 func newTraffic(o *Options, s *shape, kind string) []second {
 	r := data.Rand(o.Seed)
 	list := make([]second, o.WarmSeconds+o.MeasuredSeconds)
-	var asked []float64
+	var probed []float64
 	seen := make([]uint64, len(s.tables))
 	for i := range list {
 		if i == 0 || kind == Shifting && i%o.ShiftSeconds == 0 {
-			asked = s.asked(sliceShares(o, s.slices, kind, r))
+			probed = s.probed(sliceShares(o, s.slices, kind, r))
 		}
-		for j, a := range asked {
+		for j, a := range probed {
 			seen[j] += sampleEvery * poisson(r, a*o.Lookups/sampleEvery)
 		}
-		list[i] = second{asked, append([]uint64(nil), seen...)}
+		list[i] = second{probed, append([]uint64(nil), seen...)}
 	}
 	return list
 }

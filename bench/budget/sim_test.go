@@ -63,25 +63,25 @@ func TestOrder(t *testing.T) {
 // TestWaterfill checks the conditions of an optimum: the budget is spent, and
 // rates below 1 are inversely proportional to how often tables are probed.
 func TestWaterfill(t *testing.T) {
-	asked := []float64{1, 0.5, 0.1, 0.01, 0}
-	rates := waterfill(asked, 2)
+	probed := []float64{1, 0.5, 0.1, 0.01, 0}
+	rates := waterfill(probed, 2)
 	var halvings float64
 	for i, p := range rates {
 		halvings -= math.Log2(p)
-		if p < 1 && math.Abs(p*asked[i]/(rates[0]*asked[0])-1) > 1e-9 {
-			t.Errorf("rates %v for %v", rates, asked)
+		if p < 1 && math.Abs(p*probed[i]/(rates[0]*probed[0])-1) > 1e-9 {
+			t.Errorf("rates %v for %v", rates, probed)
 		}
 		if p > 1 || p <= 0 {
 			t.Errorf("rate %v", p)
 		}
 	}
-	if math.Abs(halvings-2*float64(len(asked))) > 1e-6 {
-		t.Errorf("%v halvings spent, want %d", halvings, 2*len(asked))
+	if math.Abs(halvings-2*float64(len(probed))) > 1e-6 {
+		t.Errorf("%v halvings spent, want %d", halvings, 2*len(probed))
 	}
 	if rates[4] != 1 {
 		t.Errorf("a table that is never probed has rate %v", rates[4])
 	}
-	for _, p := range waterfill(asked, 0) {
+	for _, p := range waterfill(probed, 0) {
 		if p != 1 {
 			t.Errorf("without memory the rate is %v", p)
 		}

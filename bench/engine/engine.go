@@ -211,7 +211,7 @@ type LevelFilter struct {
 	Tables        int     `json:"tables"`
 	Bytes         uint64  `json:"bytes"`
 	FilterBytes   uint64  `json:"filter_bytes"`
-	Asked         uint64  `json:"asked"`
+	Probes        uint64  `json:"asked"`
 	Useful        uint64  `json:"useful"`
 	TruePositive  uint64  `json:"true_positive"`
 	FalsePositive uint64  `json:"false_positive"`
@@ -222,9 +222,9 @@ type LevelFilter struct {
 type Counters struct {
 	// BlockReads counts the block reads that missed the cache, ReadBytes their bytes.
 	BlockReads, ReadBytes int64
-	// FilterAsked counts filter probes, FilterUseful those that excluded the key, FilterTrue
+	// FilterProbes counts filter probes, FilterUseful those that excluded the key, FilterTrue
 	// and FilterFalse the true and the false positives.
-	FilterAsked, FilterUseful, FilterTrue, FilterFalse int64
+	FilterProbes, FilterUseful, FilterTrue, FilterFalse int64
 }
 
 // MapWriter is a DB that writes some bytes through memory maps, which the operating system's
@@ -247,7 +247,7 @@ func (c Counters) Sub(old Counters) Counters {
 	}
 	return Counters{
 		sub(c.BlockReads, old.BlockReads), sub(c.ReadBytes, old.ReadBytes),
-		sub(c.FilterAsked, old.FilterAsked), sub(c.FilterUseful, old.FilterUseful),
+		sub(c.FilterProbes, old.FilterProbes), sub(c.FilterUseful, old.FilterUseful),
 		sub(c.FilterTrue, old.FilterTrue), sub(c.FilterFalse, old.FilterFalse),
 	}
 }

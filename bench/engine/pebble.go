@@ -186,7 +186,7 @@ func (d *pebbleDB) Counters() Counters {
 	c := d.count.counters()
 	m := d.db.Metrics()
 	c.FilterUseful = m.Filter.Hits
-	c.FilterAsked = m.Filter.Hits + m.Filter.Misses
+	c.FilterProbes = m.Filter.Hits + m.Filter.Misses
 	return c
 }
 

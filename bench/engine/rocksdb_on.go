@@ -82,7 +82,7 @@ func (d rocksDB) Counters() Counters {
 	c := Unknown
 	var no, maybe int64
 	c.BlockReads, c.ReadBytes, no, maybe = d.db.Count()
-	c.FilterAsked, c.FilterUseful = no+maybe, no
+	c.FilterProbes, c.FilterUseful = no+maybe, no
 	return c
 }
 

@@ -188,7 +188,7 @@ func (d *siftDB) Counters() Counters {
 	m := d.db.Metrics()
 	c := Counters{BlockReads: int64(m.BlockReads), ReadBytes: int64(m.BlockReadBytes)}
 	for _, l := range m.Levels {
-		c.FilterAsked += int64(l.Filter.Asked)
+		c.FilterProbes += int64(l.Filter.Probes)
 		c.FilterUseful += int64(l.Filter.Useful)
 		c.FilterTrue += int64(l.Filter.TruePositive)
 		c.FilterFalse += int64(l.Filter.FalsePositive)
@@ -208,7 +208,7 @@ func (d *siftDB) Levels() []LevelFilter {
 		}
 		f := LevelFilter{
 			Level: i, Tables: l.Tables, Bytes: l.Bytes, FilterBytes: l.Filter.Bytes,
-			Asked: l.Filter.Asked, Useful: l.Filter.Useful,
+			Probes: l.Filter.Probes, Useful: l.Filter.Useful,
 			TruePositive: l.Filter.TruePositive, FalsePositive: l.Filter.FalsePositive,
 		}
 		if l.Filter.Tables > 0 {

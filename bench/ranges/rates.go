@@ -18,7 +18,7 @@ type Rate struct {
 // Lengths are the lengths of the ranges.
 var Lengths = []uint64{1, 10, 100, 1000}
 
-const asked = 50_000
+const rangesPerLength = 50_000
 
 // table writes a table with the keys of s.
 func table(s *Set, o *sstable.WriterOptions) (*sstable.Reader, error) {
@@ -78,7 +78,7 @@ func rates(s *Set, mayContain func(from, to []byte) bool) map[uint64]float64 {
 	for _, length := range Lengths {
 		rng := rand.New(rand.NewPCG(7, length))
 		empty, wrong := 0, 0
-		for range asked {
+		for range rangesPerLength {
 			from, to := s.Range(rng, length)
 			if bytes.Compare(from, to) >= 0 || s.has(from, to) {
 				continue
@@ -87,7 +87,7 @@ func rates(s *Set, mayContain func(from, to []byte) bool) map[uint64]float64 {
 				wrong++
 			}
 		}
-		if empty > asked/100 {
+		if empty > rangesPerLength/100 {
 			fpr[length] = float64(wrong) / float64(empty)
 		}
 	}

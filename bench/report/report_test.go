@@ -46,11 +46,11 @@ func sample() *result.File {
 			for _, state := range []string{"settled", "compacted"} {
 				r := add(result.Key{Section: "stores", Store: who.store, Mode: who.mode, Benchmark: b, State: state, Num: num}, map[string]float64{
 					result.OpsPerSec: 1e6 / cost, result.EntriesPerS: 1e6, result.CPU: cost, result.P99: 9000, result.BlockReads: 10 * cost,
-					result.FilterBytes: 1250, result.Allocs: cost, result.Asked: 2, result.Peak: 12,
+					result.FilterBytes: 1250, result.Allocs: cost, result.Probes: 2, result.Peak: 12,
 				})
 				r.AddBars([]measure.Bar{{From: 128, To: 256, Count: 900}, {From: 256, To: 512, Count: 90}, {From: 512, To: 1024, Count: 10}})
 				if who.store == "sift" && b == "readmissing" {
-					r.Levels = []engine.LevelFilter{{Level: 1, Tables: 3, Bytes: 5e6, FilterBytes: 1250, Asked: 2000, Useful: 1980, FalsePositive: 20, ExpectedFPR: 0.01}}
+					r.Levels = []engine.LevelFilter{{Level: 1, Tables: 3, Bytes: 5e6, FilterBytes: 1250, Probes: 2000, Useful: 1980, FalsePositive: 20, ExpectedFPR: 0.01}}
 				}
 			}
 		}

@@ -272,20 +272,20 @@ func (s source) levels() *Table {
 			continue
 		}
 		for _, l := range r.Levels {
-			t.Rows = append(t.Rows, levelCells(r, l, median(r, result.Asked), r.Levels))
+			t.Rows = append(t.Rows, levelCells(r, l, median(r, result.Probes), r.Levels))
 		}
 	}
 	return t
 }
 
-func levelCells(r *result.Row, l engine.LevelFilter, asked float64, all []engine.LevelFilter) []string {
+func levelCells(r *result.Row, l engine.LevelFilter, probes float64, all []engine.LevelFilter) []string {
 	// The counters are those of the last round; the number of lookups follows from
 	// the probes of all levels.
 	var sum uint64
 	for _, x := range all {
-		sum += x.Asked
+		sum += x.Probes
 	}
-	lookups := float64(sum) / asked
+	lookups := float64(sum) / probes
 	observed := math.NaN()
 	if n := l.Useful + l.FalsePositive; n > 0 {
 		observed = float64(l.FalsePositive) / float64(n)
@@ -293,7 +293,7 @@ func levelCells(r *result.Row, l engine.LevelFilter, asked float64, all []engine
 	per := func(n uint64) string { return figure(1000 * float64(n) / lookups) }
 	return []string{
 		label(r.Key), r.State, fmt.Sprint(l.Level), fmt.Sprint(l.Tables), figure(float64(l.Bytes) / 1e6), figure(float64(l.FilterBytes) / 1e3),
-		per(l.Asked), per(l.Useful), per(l.FalsePositive), percent(l.ExpectedFPR), percent(observed),
+		per(l.Probes), per(l.Useful), per(l.FalsePositive), percent(l.ExpectedFPR), percent(observed),
 	}
 }
 

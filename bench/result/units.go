@@ -32,7 +32,7 @@ const (
 	Peak         = "peak-MB"
 	FilterBytes  = "filter-B"
 	OpenTime     = "open-ms"
-	Asked        = "asked/op"
+	Probes       = "asked/op"
 	Useful       = "useful/op"
 	TruePos      = "true-pos/op"
 	FalsePos     = "false-pos/op"
@@ -78,7 +78,7 @@ var Units = []Unit{
 	{Peak, "peak resident memory without the benchmark's own, mapped files included, MB", -1},
 	{FilterBytes, "size of all filters, bytes", -1},
 	{OpenTime, "time to open, ms", -1},
-	{Asked, "filter probes per operation", 0},
+	{Probes, "filter probes per operation", 0},
 	{Useful, "negative filter probes per operation", 0},
 	{TruePos, "true positives of filters per operation", 0},
 	{FalsePos, "false positives of filters per operation", -1},

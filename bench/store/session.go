@@ -201,7 +201,7 @@ func (g *gauge) noteCounters(row *result.Row, n float64) (text string) {
 	}{
 		{result.BlockReads, d.BlockReads, 1000 / n},
 		{result.ReadBytes, d.ReadBytes, 1 / n},
-		{result.Asked, d.FilterAsked, 1 / n},
+		{result.Probes, d.FilterProbes, 1 / n},
 		{result.Useful, d.FilterUseful, 1 / n},
 		{result.TruePos, d.FilterTrue, 1 / n},
 		{result.FalsePos, d.FilterFalse, 1 / n},
@@ -227,7 +227,7 @@ func sinceLevels(now, before []engine.LevelFilter) []engine.LevelFilter {
 	for i := range now {
 		for _, b := range before {
 			if b.Level == now[i].Level {
-				now[i].Asked -= b.Asked
+				now[i].Probes -= b.Probes
 				now[i].Useful -= b.Useful
 				now[i].TruePositive -= b.TruePositive
 				now[i].FalsePositive -= b.FalsePositive

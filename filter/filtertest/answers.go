@@ -108,12 +108,12 @@ func (s *suite) many(r filter.Reader, keys []filter.Key) {
 // measure compares the share of absent keys that r does not exclude with its FPR.
 func (s *suite) measure(r filter.Reader, n int) {
 	s.t.Helper()
-	asked := min(max(50_000, n), 1_000_000)
+	probed := min(max(50_000, n), 1_000_000)
 	keys := make([]filter.Key, 1000)
 	maybe := make([]bool, len(keys))
 	var buf []byte
 	found := 0
-	for at := 0; at < asked; at += len(keys) {
+	for at := 0; at < probed; at += len(keys) {
 		buf = buf[:0]
 		for i := range keys {
 			was := len(buf)
@@ -134,10 +134,10 @@ func (s *suite) measure(r filter.Reader, n int) {
 	// The bound is five standard deviations of the count, 15 % for the error of an
 	// estimated FPR, and a few more for small expectations.
 	claimed := r.FPR()
-	want := claimed * float64(asked)
+	want := claimed * float64(probed)
 	slack := 0.15*want + 5*math.Sqrt(want*(1-claimed)) + 8
 	if got := float64(found); math.IsNaN(claimed) || math.Abs(got-want) > slack {
-		s.errorf("%d of %d absent keys are not excluded, a rate of %.4g; FPR is %.4g", found, asked, got/float64(asked), claimed)
+		s.errorf("%d of %d absent keys are not excluded, a rate of %.4g; FPR is %.4g", found, probed, got/float64(probed), claimed)
 	}
 }
 

@@ -162,11 +162,11 @@ func (s *suite) damageBlock(units [][]byte, keys []filter.Key) {
 			s.errorf("block %s: panic: %v", what, r)
 		}
 	}()
-	asked := keys[:min(len(keys), 30)]
+	probed := keys[:min(len(keys), 30)]
 	for n := range block {
 		what = fmt.Sprintf("cut to %d of %d bytes", n, len(block))
 		c := append([]byte(nil), block[:n]...)
-		for _, k := range asked {
+		for _, k := range probed {
 			if !bp.MayContainBlock(c, k) {
 				s.errorf("block %s: a key is excluded", what)
 				break
@@ -178,7 +178,7 @@ func (s *suite) damageBlock(units [][]byte, keys []filter.Key) {
 		for _, f := range []byte{1, 0x10, 0x80, 0xff} {
 			what = fmt.Sprintf("with byte %d of %d flipped by %#02x", i, len(block), f)
 			c[i] ^= f
-			for _, k := range asked {
+			for _, k := range probed {
 				bp.MayContainBlock(c, k)
 			}
 			c[i] ^= f

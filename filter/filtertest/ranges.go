@@ -203,7 +203,7 @@ func (s *rangeSuite) asks(r filter.RangeReader, keys []rangeKey, rated bool) {
 		return
 	}
 	for _, length := range []uint64{1, 10, 100, 1000} {
-		asked, wrong := 0, 0
+		probed, wrong := 0, 0
 		for range min(20_000, 2*len(keys)) { // with few keys, more ranges would repeat
 			k := keys[next()%uint64(len(keys))]
 			lo := k.x + 1 // right next to a key
@@ -217,14 +217,14 @@ func (s *rangeSuite) asks(r filter.RangeReader, keys []rangeKey, rated bool) {
 			if hi < lo || holds(keys, k.prefix, lo-lo%s.unit, hi+(s.unit-1-hi%s.unit)) {
 				continue
 			}
-			if asked++; r.MayContainRange([]byte(k.prefix), lo, hi) {
+			if probed++; r.MayContainRange([]byte(k.prefix), lo, hi) {
 				wrong++
 			}
 		}
 		// A filter has one hash function, so ranges next to few keys are not independent.
 		want := r.FPR(length)
-		if limit := want*float64(asked)*1.2 + 6*math.Sqrt(want*float64(asked)) + 10; rated && len(keys) >= 1000 && float64(wrong) > limit {
-			s.errorf("%d of %d ranges of %d without a key are not excluded; FPR is %.4g", wrong, asked, length, want)
+		if limit := want*float64(probed)*1.2 + 6*math.Sqrt(want*float64(probed)) + 10; rated && len(keys) >= 1000 && float64(wrong) > limit {
+			s.errorf("%d of %d ranges of %d without a key are not excluded; FPR is %.4g", wrong, probed, length, want)
 		}
 	}
 }

@@ -173,7 +173,7 @@ func TestLayered(t *testing.T) {
 	reads := float64(cold.Reads()-before) / float64(probes)
 	checkFPR(t, "reads of the cold layer per lookup", reads, coarse.FPR(), probes, 0.05)
 	s := l.Stats()
-	if s[0].Asked != uint64(n+1000+probes) || s[0].Asked-s[0].Excluded != s[1].Asked || s[1].Failed != 0 {
+	if s[0].Probes != uint64(n+1000+probes) || s[0].Probes-s[0].Excluded != s[1].Probes || s[1].Failed != 0 {
 		t.Errorf("stats %+v", s)
 	}
 

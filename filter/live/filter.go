@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Asker reports whether an element may have been added.
-type Asker[T any] interface {
+// Prober reports whether an element may have been added.
+type Prober[T any] interface {
 	// MayContain reports false only if the element was not added.
 	MayContain(v T) bool
 }
@@ -17,7 +17,7 @@ type Asker[T any] interface {
 // Filter is what all filters in memory have in common: lookups, statistics, and how they
 // are saved.
 type Filter[T any] interface {
-	Asker[T]
+	Prober[T]
 	// MayContainMany sets maybe[i] to MayContain(vs[i]) for each i, faster than one by
 	// one. len(maybe) >= len(vs).
 	MayContainMany(vs []T, maybe []bool)
@@ -47,7 +47,7 @@ type Filter[T any] interface {
 
 // Adder is a filter that accepts any number of elements.
 type Adder[T any] interface {
-	Asker[T]
+	Prober[T]
 	// Add adds an element and reports whether it was new. If so, the element was not
 	// in the filter before.
 	Add(v T) bool
@@ -59,7 +59,7 @@ type Adder[T any] interface {
 // FallibleAdder is a filter that may reject an element, because the filter is full
 // (ErrFull) or because the element was deleted (ErrRemoved).
 type FallibleAdder[T any] interface {
-	Asker[T]
+	Prober[T]
 	// Add adds an element and reports whether it was new. On an error nothing is
 	// added.
 	Add(v T) (isNew bool, err error)
@@ -70,7 +70,7 @@ type FallibleAdder[T any] interface {
 
 // Deleter is a filter that deletes.
 type Deleter[T any] interface {
-	Asker[T]
+	Prober[T]
 	// Delete undoes one Add of an element. It reports whether the filter may have
 	// contained the element.
 	Delete(v T) bool
@@ -105,7 +105,7 @@ type Cloner[F any] interface {
 
 // TryAdd adds an element to any filter that adds, an Adder or a FallibleAdder. It
 // panics if f is neither.
-func TryAdd[T any](f Asker[T], v T) (isNew bool, err error) {
+func TryAdd[T any](f Prober[T], v T) (isNew bool, err error) {
 	if f, ok := f.(Adder[T]); ok {
 		return f.Add(v), nil
 	}
@@ -113,7 +113,7 @@ func TryAdd[T any](f Asker[T], v T) (isNew bool, err error) {
 }
 
 // TryAddMany adds elements to any filter that adds; see TryAdd.
-func TryAddMany[T any](f Asker[T], vs []T, isNew []bool) (n int, err error) {
+func TryAddMany[T any](f Prober[T], vs []T, isNew []bool) (n int, err error) {
 	if f, ok := f.(Adder[T]); ok {
 		f.AddMany(vs, isNew)
 		return len(vs), nil

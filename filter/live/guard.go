@@ -35,7 +35,7 @@ func Local[K any](f Adder[K]) KeySet[K] { return local[K]{f} }
 // LocalFallible is Local for a filter whose Add may fail, such as a Cuckoo or a Sharded.
 func LocalFallible[K any](f FallibleAdder[K]) KeySet[K] { return local[K]{f} }
 
-type local[K any] struct{ f Asker[K] }
+type local[K any] struct{ f Prober[K] }
 
 func (l local[K]) MayContain(_ context.Context, key K) (bool, error) { return l.f.MayContain(key), nil }
 func (l local[K]) Add(_ context.Context, key K) (bool, error)        { return TryAdd(l.f, key) }

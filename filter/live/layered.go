@@ -13,21 +13,21 @@ type Layer[T any] interface {
 }
 
 // Hot makes a layer of a filter in memory.
-func Hot[T any](f Asker[T]) Layer[T] { return hot[T]{f} }
+func Hot[T any](f Prober[T]) Layer[T] { return hot[T]{f} }
 
-type hot[T any] struct{ f Asker[T] }
+type hot[T any] struct{ f Prober[T] }
 
 func (h hot[T]) MayContain(v T) (bool, error) { return h.f.MayContain(v), nil }
 
 // Newer makes one layer of two filters that hold different elements. New elements are added
 // to recent, since older, usually a Cold, cannot be changed. From time to time a new Cold is
 // written that has both.
-func Newer[T any](recent Asker[T], older Layer[T]) Layer[T] {
+func Newer[T any](recent Prober[T], older Layer[T]) Layer[T] {
 	return newer[T]{recent, older}
 }
 
 type newer[T any] struct {
-	recent Asker[T]
+	recent Prober[T]
 	older  Layer[T]
 }
 
@@ -51,13 +51,13 @@ type Layered[T any] struct {
 	stats  []layerCount
 }
 
-type layerCount struct{ asked, excluded, failed atomic.Uint64 }
+type layerCount struct{ probes, excluded, failed atomic.Uint64 }
 
 // LayerStats counts what one layer has done.
 type LayerStats struct {
-	// Asked is the number of lookups that reached the layer, Excluded the number that it excluded,
+	// Probes is the number of lookups that reached the layer, Excluded the number that it excluded,
 	// Failed the number that gave an error.
-	Asked, Excluded, Failed uint64
+	Probes, Excluded, Failed uint64
 }
 
 // NewLayered returns the layers as one filter, which probes them in this order.
@@ -71,7 +71,7 @@ func (l *Layered[T]) MayContain(v T) (bool, error) {
 	var first error
 	for i, layer := range l.layers {
 		s := &l.stats[i]
-		s.asked.Add(1)
+		s.probes.Add(1)
 		maybe, err := layer.MayContain(v)
 		if err != nil {
 			s.failed.Add(1)
@@ -94,8 +94,8 @@ func (l *Layered[T]) MayContainMany(vs []T, maybe []bool) error { return manyInT
 
 // Layers returns the filters in memory, which were given to Hot and Newer, in order, so that
 // elements can be added to them after OpenLayered.
-func (l *Layered[T]) Layers() []Asker[T] {
-	var fs []Asker[T]
+func (l *Layered[T]) Layers() []Prober[T] {
+	var fs []Prober[T]
 	for _, layer := range l.layers {
 		for {
 			n, ok := layer.(newer[T])
@@ -127,7 +127,7 @@ func (l *Layered[T]) Stats() []LayerStats {
 	out := make([]LayerStats, len(l.stats))
 	for i := range l.stats {
 		s := &l.stats[i]
-		out[i] = LayerStats{s.asked.Load(), s.excluded.Load(), s.failed.Load()}
+		out[i] = LayerStats{s.probes.Load(), s.excluded.Load(), s.failed.Load()}
 	}
 	return out
 }

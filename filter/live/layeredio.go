@@ -143,7 +143,7 @@ func readLayers[T any](s *source, file *io.SectionReader, key funnel.Key[T]) ([]
 		if word > layerNewer|layerCold {
 			return nil, formatError("layer %d is a %d", i, word)
 		}
-		var recent Asker[T]
+		var recent Prober[T]
 		if word&layerNewer != 0 {
 			if recent, err = readAny(s, key); err != nil {
 				return nil, fmt.Errorf("layer %d, recent: %w", i, err)

@@ -42,7 +42,7 @@ func TestRecordExample(t *testing.T) {
 // testKind is a filter of one kind, with some elements in it.
 type testKind struct {
 	f interface {
-		Asker[string]
+		Prober[string]
 		io.WriterTo
 		encoding.BinaryMarshaler
 	}
@@ -53,7 +53,7 @@ type testKind struct {
 }
 
 type testReader interface {
-	Asker[string]
+	Prober[string]
 	io.WriterTo
 	io.ReaderFrom
 	encoding.BinaryMarshaler
@@ -84,7 +84,7 @@ func layeredOfAll(t testing.TB) *Layered[string] {
 // testKinds returns a filter of every kind.
 func testKinds(t testing.TB) map[string]testKind {
 	all := map[string]testKind{}
-	add := func(f Asker[string], n int) {
+	add := func(f Prober[string], n int) {
 		for i := range n {
 			if _, err := TryAdd(f, member(i)); err != nil {
 				t.Fatal(err)
@@ -142,22 +142,22 @@ func testKinds(t testing.TB) map[string]testKind {
 	add(sharded, 50)
 	all["Sharded"] = testKind{sharded, func() testReader { return new(Sharded[string, *Counting[string]]) }, reader(ReadSharded[string, *Counting[string]])}
 
-	all["Layered"] = testKind{&layeredAsker{layeredOfAll(t)}, func() testReader { return &layeredAsker{new(Layered[string])} }, nil}
+	all["Layered"] = testKind{&layeredProber{layeredOfAll(t)}, func() testReader { return &layeredProber{new(Layered[string])} }, nil}
 
 	file := coldFile(t, 50, BloomOptions[string]{Items: 50, FPR: 0.01, Scheme: Blocked})
 	cold := must(OpenCold(bytes.NewReader(file), int64(len(file)), ReadOptions[string]{}))
-	all["Cold"] = testKind{&coldAsker{cold}, func() testReader { return &coldAsker{new(Cold[string])} }, nil}
+	all["Cold"] = testKind{&coldProber{cold}, func() testReader { return &coldProber{new(Cold[string])} }, nil}
 	return all
 }
 
 func noSource(context.Context) iter.Seq2[string, error] { return func(func(string, error) bool) {} }
 
-// Filters whose lookups can fail, as Askers.
-type layeredAsker struct{ *Layered[string] }
-type coldAsker struct{ *Cold[string] }
+// Filters whose lookups can fail, as Probers.
+type layeredProber struct{ *Layered[string] }
+type coldProber struct{ *Cold[string] }
 
-func (l layeredAsker) MayContain(v string) bool { return must(l.Layered.MayContain(v)) }
-func (c coldAsker) MayContain(v string) bool    { return must(c.Cold.MayContain(v)) }
+func (l layeredProber) MayContain(v string) bool { return must(l.Layered.MayContain(v)) }
+func (c coldProber) MayContain(v string) bool    { return must(c.Cold.MayContain(v)) }
 
 var updateGolden = flag.Bool("live.update", false, "write the golden files of saved forms, and the table of methods")
 
@@ -505,7 +505,7 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			return
 		}
-		_, err = TryAdd(Asker[string](g), "c")
+		_, err = TryAdd(Prober[string](g), "c")
 		switch g.(type) {
 		case *Bloom[string], *Scalable[string], *Counting[string], *Cuckoo[string]: // the others may forget it at once
 			if err == nil && !g.MayContain("c") {

@@ -40,7 +40,7 @@ func restartFilter(kind string) (f Filter[int], whole fileFilter) {
 	f = must(Build(must(Parse(restartKinds[kind])), BuildOptions[int]{Source: none}))
 	switch kind {
 	case "Layered":
-		return f, NewLayered(Hot(Asker[int](f)))
+		return f, NewLayered(Hot(Prober[int](f)))
 	case "Cold":
 		return f, &coldForm{bloom: f.(*Bloom[int])}
 	}

@@ -156,7 +156,7 @@ func (s *Sharded[T, F]) Add(v T) (isNew bool, err error) {
 			return f.addSum(sum)
 		}
 	}
-	return TryAdd(Asker[T](s.shards[i]), v)
+	return TryAdd(Prober[T](s.shards[i]), v)
 }
 
 // AddMany adds elements until one is rejected; see FallibleAdder.

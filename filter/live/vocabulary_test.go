@@ -116,7 +116,7 @@ func TestEveryKind(t *testing.T) {
 			}
 			before := must(one.MarshalBinary())
 			for i := range 5 * n { // generations end, links grow, a cuckoo becomes full
-				if _, err := TryAdd(Asker[string](clone), stranger(i)); err != nil && !errors.Is(err, ErrFull) {
+				if _, err := TryAdd(Prober[string](clone), stranger(i)); err != nil && !errors.Is(err, ErrFull) {
 					t.Fatal(err)
 				}
 			}
@@ -147,8 +147,8 @@ func cloneAndMerge[F interface {
 }](t *testing.T, a, b, other F) {
 	t.Helper()
 	for i := range 100 {
-		must(TryAdd(Asker[string](a), member(i)))
-		must(TryAdd(Asker[string](b), member(100+i)))
+		must(TryAdd(Prober[string](a), member(i)))
+		must(TryAdd(Prober[string](b), member(100+i)))
 	}
 	c := a.Clone()
 	if !c.Equal(a) || !a.Equal(c) || a.Equal(b) || a.Equal(other) {

@@ -85,22 +85,22 @@ func BenchmarkBeside(b *testing.B) {
 		b.Run(fmt.Sprintf("build/keys=%d", n), func(b *testing.B) { inTurns(b, n, sides...) })
 	}
 	for _, where := range []struct {
-		name  string
-		keys  int
-		bytes int
-		asked int // few if there are many filters, to leave the cache to them
+		name   string
+		keys   int
+		bytes  int
+		probed int // few if there are many filters, to leave the cache to them
 	}{{"hot", 100_000, 0, 1 << 17}, {"small", 100_000, besideBytes, 1 << 13}, {"large", 2_000_000, besideBytes, 1 << 13}} {
 		if where.bytes > 0 && testing.Short() {
 			continue
 		}
-		all, absent := benchKeys(1, where.keys), benchKeys(2, where.asked)
-		asked := &absent
-		theirs := newAskBlocks(bloom.FilterPolicy(10), all, where.bytes, asked)
+		all, absent := benchKeys(1, where.keys), benchKeys(2, where.probed)
+		probed := &absent
+		theirs := newAskBlocks(bloom.FilterPolicy(10), all, where.bytes, probed)
 		sides := []side{{"pebble", theirs.run}}
 		var many []side
 		for _, p := range ours {
-			r := newAskReaders(b, p, all, where.bytes, asked)
-			block := newAskBlocks(New(p), all, where.bytes, asked)
+			r := newAskReaders(b, p, all, where.bytes, probed)
+			block := newAskBlocks(New(p), all, where.bytes, probed)
 			sides = append(sides, side{p.Name(), r.run}, side{"block-" + p.Name(), block.run})
 			many = append(many, side{"one", r.run}, side{"loop", r.loop}, side{"many", r.many})
 		}
@@ -108,7 +108,7 @@ func BenchmarkBeside(b *testing.B) {
 		for i, p := range ours {
 			b.Run(where.name+"/batches/"+p.Name(), func(b *testing.B) { inTurns(b, besideTurn, many[3*i:3*i+3]...) })
 		}
-		*asked = all[:min(where.asked, 1<<16)]
+		*probed = all[:min(where.probed, 1<<16)]
 		b.Run(where.name+"/present", func(b *testing.B) { inTurns(b, besideTurn, sides...) })
 	}
 }
@@ -170,8 +170,8 @@ type askBlocks struct {
 	keys   *[][]byte
 }
 
-func newAskBlocks(p pebble.FilterPolicy, keys [][]byte, bytes int, asked *[][]byte) *askBlocks {
-	return &askBlocks{p, copies(blockOf(p, keys), bytes, false), asked}
+func newAskBlocks(p pebble.FilterPolicy, keys [][]byte, bytes int, probed *[][]byte) *askBlocks {
+	return &askBlocks{p, copies(blockOf(p, keys), bytes, false), probed}
 }
 
 func (a *askBlocks) run(turn, n int) {
@@ -189,8 +189,8 @@ type askReaders struct {
 	keys    *[][]byte
 }
 
-func newAskReaders(b *testing.B, p filter.Policy, keys [][]byte, bytes int, asked *[][]byte) *askReaders {
-	a := &askReaders{keys: asked}
+func newAskReaders(b *testing.B, p filter.Policy, keys [][]byte, bytes int, probed *[][]byte) *askReaders {
+	a := &askReaders{keys: probed}
 	units := unitsOf(b, p, keys)
 	block, err := filter.JoinUnits(units)
 	if err != nil {

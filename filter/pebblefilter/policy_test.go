@@ -52,12 +52,12 @@ func TestNew(t *testing.T) {
 			if !bytes.Equal(again.Finish(nil), block) {
 				t.Errorf("%s: Finish gives other bytes without a buffer", fp.Name())
 			}
-			asked := min(n, 1000)
+			probed := min(n, 1000)
 			if _, ok := fp.(filter.BlockPolicy); !ok {
-				asked = min(n, 50) // slow
+				probed = min(n, 50) // slow
 			}
 			found := 0
-			for i := range asked {
+			for i := range probed {
 				if !p.MayContain(pebble.TableFilter, block, key(i)) {
 					t.Fatalf("%s, %d keys: key %d is excluded", fp.Name(), n, i)
 				}
@@ -65,8 +65,8 @@ func TestNew(t *testing.T) {
 					found++
 				}
 			}
-			if n >= 1000 && found > asked/3 {
-				t.Errorf("%s, %d keys: %d of %d absent ones are not excluded", fp.Name(), n, found, asked)
+			if n >= 1000 && found > probed/3 {
+				t.Errorf("%s, %d keys: %d of %d absent ones are not excluded", fp.Name(), n, found, probed)
 			}
 			for cut := 0; cut < len(block); cut += 1 + len(block)/100 {
 				if !p.MayContain(pebble.TableFilter, block[:cut], key(0)) {

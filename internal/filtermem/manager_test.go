@@ -59,15 +59,15 @@ func TestHeat(t *testing.T) {
 	}
 	m := newManager(&pool, all*5/4, a, b)
 	now := time.Now()
-	for _, tc := range []struct{ asked, other Table }{{a, b}, {b, a}} {
+	for _, tc := range []struct{ probed, other Table }{{a, b}, {b, a}} {
 		for range 60 {
 			now = now.Add(plan.Tick)
-			tc.asked.AbsentKeys.Add(1000)
+			tc.probed.AbsentKeys.Add(1000)
 			m.cool(now)
 			m.Rebalance(math.MaxInt64)
 		}
-		if asked, other := tc.asked.Reader.HeldFilterSteps(), tc.other.Reader.HeldFilterSteps(); asked < 3 || other > 1 {
-			t.Errorf("the table that gets the lookups has %d steps of its filter, the other one %d", asked, other)
+		if probed, other := tc.probed.Reader.HeldFilterSteps(), tc.other.Reader.HeldFilterSteps(); probed < 3 || other > 1 {
+			t.Errorf("the table that gets the lookups has %d steps of its filter, the other one %d", probed, other)
 		}
 		if held := pool.HeldBytes(); held > all*5/4 {
 			t.Errorf("%d bytes are held of %d", held, all*5/4)

@@ -89,7 +89,7 @@ func planInputs(tables []Table, ranges bool) ([]part, []plan.Table) {
 		}
 		if steps := r.FilterSteps(); len(steps) > 0 {
 			parts = append(parts, part{t, false})
-			inputs = append(inputs, plan.Table{Asked: t.Share, FPR: fprOf(r), Steps: steps, Held: min(r.HeldFilterSteps(), len(steps))})
+			inputs = append(inputs, plan.Table{Heat: t.Share, FPR: fprOf(r), Steps: steps, Held: min(r.HeldFilterSteps(), len(steps))})
 		}
 		if steps := r.RangeSteps(rangeLength); ranges && len(steps) > 0 {
 			parts = append(parts, part{t, true})
@@ -100,8 +100,8 @@ func planInputs(tables []Table, ranges bool) ([]part, []plan.Table) {
 }
 
 // planRange returns the plan's input for a range filter.
-func planRange(steps []filter.RangeStep, heldBits int, asked float64) plan.Table {
-	in := plan.Table{Asked: asked}
+func planRange(steps []filter.RangeStep, heldBits int, heat float64) plan.Table {
+	in := plan.Table{Heat: heat}
 	var before int64
 	for i, s := range steps {
 		in.Steps = append(in.Steps, s.Bytes-before)

@@ -34,7 +34,7 @@ func (h *Heat) Cool(seen uint64, elapsed time.Duration) {
 	h.Rate, h.seen = keep*h.Rate+(1-keep)*rate, seen
 }
 
-// Follow replaces the tables' Asked, which on entry is each table's share of uniform traffic, by
+// Follow replaces the tables' Heat, which on entry is each table's share of uniform traffic, by
 // the measured rates plus a small part of these shares. Without traffic it changes nothing.
 func Follow(tables []Table, heat []float64) {
 	var total float64
@@ -45,7 +45,7 @@ func Follow(tables []Table, heat []float64) {
 		return
 	}
 	for i := range tables {
-		tables[i].Asked = heat[i] + priorShare*total*tables[i].Asked
+		tables[i].Heat = heat[i] + priorShare*total*tables[i].Heat
 	}
 }
 

@@ -23,15 +23,15 @@ func TestHeat(t *testing.T) {
 }
 
 func TestFollow(t *testing.T) {
-	tables := []Table{{Asked: 1}, {Asked: 0.25}, {Asked: 0.75}}
+	tables := []Table{{Heat: 1}, {Heat: 0.25}, {Heat: 0.75}}
 	Follow(tables, []float64{0, 0, 0})
-	if tables[0].Asked != 1 || tables[1].Asked != 0.25 {
+	if tables[0].Heat != 1 || tables[1].Heat != 0.25 {
 		t.Errorf("without traffic the shares became %v", tables)
 	}
 	Follow(tables, []float64{0, 100, 300})
 	for i, want := range []float64{0.02 * 400, 100 + 0.02*400*0.25, 300 + 0.02*400*0.75} {
-		if math.Abs(tables[i].Asked-want) > 1e-9 {
-			t.Errorf("table %d: %v lookups, want %v", i, tables[i].Asked, want)
+		if math.Abs(tables[i].Heat-want) > 1e-9 {
+			t.Errorf("table %d: %v lookups, want %v", i, tables[i].Heat, want)
 		}
 	}
 	if MovedBytes(0) != 4<<20 || MovedBytes(1<<30) != 128<<20 {

@@ -19,7 +19,7 @@ import (
 
 // Table is what a plan needs to know about a table with a filter.
 type Table struct {
-	Asked float64   // lookups per second of keys in its range that it does not hold
+	Heat  float64   // lookups per second of keys in its range that it does not hold
 	Steps []int64   // bytes of each step of its filter, in order
 	FPR   float64   // the filter's false positive rate with all steps
 	Held  int       // number of steps in memory now
@@ -96,7 +96,7 @@ func candidate(tables []Table, i, n int, stickiness float64) (step, bool) {
 	if n >= len(t.Steps) {
 		return step{}, false
 	}
-	saving := t.Asked * (t.rateWith(n) - t.rateWith(n+1))
+	saving := t.Heat * (t.rateWith(n) - t.rateWith(n+1))
 	if n < t.Held {
 		saving *= stickiness
 	}
@@ -127,7 +127,7 @@ func (q *queue) Pop() any {
 func Wasted(tables []Table, held []int) float64 {
 	var reads float64
 	for i := range tables {
-		reads += tables[i].Asked * tables[i].rateWith(held[i])
+		reads += tables[i].Heat * tables[i].rateWith(held[i])
 	}
 	return reads
 }

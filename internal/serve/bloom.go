@@ -254,7 +254,7 @@ func (c *client) bloomAsk(key []byte, items [][]byte, array bool) {
 		}
 		return nil
 	})
-	f.asked.Add(uint64(len(items)))
+	f.probes.Add(uint64(len(items)))
 	f.maybe.Add(hits)
 }
 

@@ -242,7 +242,7 @@ func (c *client) cuckooAsk(key []byte, fn func(*redisbloom.Cuckoo)) {
 	c.sees(f)
 	fn(f.cuckoo)
 	f.mu.RUnlock()
-	f.asked.Add(1)
+	f.probes.Add(1)
 }
 
 func (c *client) cuckooExists(key []byte, items [][]byte, array bool) {

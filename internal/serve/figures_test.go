@@ -133,7 +133,7 @@ func testFiguresAgree(t *testing.T) {
 		t.Helper()
 		return uint64(number(find(info, "(?m)^"+name+`:(\d+)\r$`)))
 	}
-	asked, saved := value("store_filter_asked"), value("store_filter_saved")
+	probes, saved := value("store_filter_asked"), value("store_filter_saved")
 	for label, want := range map[string]string{
 		"clients":            formatCount(value("connected_clients")),
 		"commands":           formatCount(value("total_commands_processed")),
@@ -146,7 +146,7 @@ func testFiguresAgree(t *testing.T) {
 			t.Errorf("the page says %q %s, INFO %q", got, label, want)
 		}
 	}
-	if got, want := find(status, `table reads saved <span class="dim">\((.*?)\)`), formatRate(float64(saved)/float64(asked)); got != want {
+	if got, want := find(status, `table reads saved <span class="dim">\((.*?)\)`), formatRate(float64(saved)/float64(probes)); got != want {
 		t.Errorf("share saved: %s, want %s", got, want)
 	}
 	// The store's memory changes by itself, so the pages are compared when INFO returns the same
@@ -179,7 +179,7 @@ func testFiguresAgree(t *testing.T) {
 		}
 		return out
 	}
-	if got := fmt.Sprint(row("0")[:5]); got != fmt.Sprint([]string{"0", "1", formatBytes(value("store_table_bytes")), formatCount(asked), formatCount(saved)}) {
+	if got := fmt.Sprint(row("0")[:5]); got != fmt.Sprint([]string{"0", "1", formatBytes(value("store_table_bytes")), formatCount(probes), formatCount(saved)}) {
 		t.Errorf("level 0: %s", got)
 	}
 	for key, kind := range map[string]string{"b<i>": "bloom", "cuckoo": "cuckoo"} {

@@ -60,7 +60,7 @@ type filter struct {
 	touchedIn uint64
 	seen      observation
 	// counters for the status page
-	asked, maybe atomic.Uint64
+	probes, maybe atomic.Uint64
 }
 
 // observation is the last observation of a filter's false positive rate, and of how many items.

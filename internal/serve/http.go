@@ -145,7 +145,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	one("store_gets_total", "Lookups in the store.", counter, float64(v.StoreGets))
 	one("store_block_reads_total", "Blocks that lookups read from disk.", counter, float64(v.StoreBlockReads))
 	one("store_cache_hits_total", "Blocks found in the block cache.", counter, float64(v.StoreCacheHits))
-	one("store_filter_asked_total", "Probes of table filters.", counter, float64(v.FilterAsked))
+	one("store_filter_asked_total", "Probes of table filters.", counter, float64(v.FilterProbes))
 	one("store_filter_saved_total", "Table reads saved by a filter.", counter, float64(v.FilterSaved))
 	one("store_filter_false_total", "False positives of table filters.", counter, float64(v.FilterFalse))
 	one("store_memory_bytes", "Memory of the store.", gauge, float64(v.StoreMemory))
@@ -214,10 +214,10 @@ var statusPage = template.Must(template.New("status").Funcs(template.FuncMap{
 // status writes the status page.
 func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 	type level struct {
-		Level                      int
-		Tables                     int
-		Bytes, Asked, Saved, False uint64
-		Expected, Observed         float64
+		Level                       int
+		Tables                      int
+		Bytes, Probes, Saved, False uint64
+		Expected, Observed          float64
 	}
 	data := struct {
 		Now                      time.Time
@@ -248,12 +248,12 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 	}
 	for i, l := range s.levels() {
 		if l.Tables > 0 {
-			data.Levels = append(data.Levels, level{i, l.Tables, l.Bytes, l.Filter.Asked, l.Filter.Useful, l.Filter.FalsePositive,
+			data.Levels = append(data.Levels, level{i, l.Tables, l.Bytes, l.Filter.Probes, l.Filter.Useful, l.Filter.FalsePositive,
 				l.Filter.ExpectedFPR, l.Filter.ObservedFPR()})
 		}
 	}
 	data.HitRate = share(data.F.Hits, data.F.Hits+data.F.Misses)
-	data.SavedShare = share(data.F.FilterSaved, data.F.FilterAsked)
+	data.SavedShare = share(data.F.FilterSaved, data.F.FilterProbes)
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	if err := statusPage.Execute(w, data); err != nil {
 		s.cfg.Logger.Debug("sending the status page failed", "err", err)
@@ -278,7 +278,7 @@ func (s *Server) levels() (sum []sift.LevelMetrics) {
 			}
 			a.Tables += l.Tables
 			a.Bytes += l.Bytes
-			a.Filter.Asked += l.Filter.Asked
+			a.Filter.Probes += l.Filter.Probes
 			a.Filter.Useful += l.Filter.Useful
 			a.Filter.TruePositive += l.Filter.TruePositive
 			a.Filter.FalsePositive += l.Filter.FalsePositive

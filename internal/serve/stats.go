@@ -35,8 +35,8 @@ type filterState struct {
 	Promised    float64 // NaN for a cuckoo filter, which promises none
 	Expected    float64
 	Observed    float64 // share of false positives among absent items
-	Asked       uint64
-	MaybeShare  float64 // share of positives among Asked; NaN if that is 0
+	Probes      uint64
+	MaybeShare  float64 // share of positives among Probes; NaN if that is 0
 	RedoBytes   int
 	BytesAnItem float64
 }
@@ -140,15 +140,15 @@ func (f *filter) state(key string) filterState {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	v := filterState{Key: shortKey(key), Kind: "cuckoo", Layout: "redis", Bytes: f.parts().Bytes(), Expected: f.parts().ExpectedFPR(),
-		Promised: math.NaN(), Asked: f.asked.Load(), MaybeShare: math.NaN(), RedoBytes: f.logged}
+		Promised: math.NaN(), Probes: f.probes.Load(), MaybeShare: math.NaN(), RedoBytes: f.logged}
 	if f.kind == kindBloom {
 		v.Kind, v.Items, v.Capacity, v.Links = "bloom", f.bloom.Size(), f.bloom.Capacity(), f.bloom.Links()
 		v.Promised = f.bloom.PromisedFPR()
 		if f.bloom.Layout() != 0 {
 			v.Layout = "tight"
 		}
-		if v.Asked > 0 {
-			v.MaybeShare = float64(f.maybe.Load()) / float64(v.Asked)
+		if v.Probes > 0 {
+			v.MaybeShare = float64(f.maybe.Load()) / float64(v.Probes)
 		}
 	} else {
 		v.Items, v.Capacity, v.Links = f.cuckoo.Items(), f.cuckoo.Bytes(), f.cuckoo.Links()
@@ -178,7 +178,7 @@ type figures struct {
 	StoreCacheHits, FilterSaved    uint64
 	StoreEntries, StoreTables      uint64
 	StoreTableBytes, StoreMemory   uint64
-	FilterAsked, FilterFalse       uint64
+	FilterProbes, FilterFalse      uint64
 	Followers                      int
 	Group                          GroupState
 }
@@ -235,7 +235,7 @@ func (s *Server) addTo(v *figures) {
 	for _, l := range m.Levels {
 		v.StoreTables += uint64(l.Tables)
 		v.StoreTableBytes += l.Bytes
-		v.FilterAsked += l.Filter.Asked
+		v.FilterProbes += l.Filter.Probes
 		v.FilterSaved += l.Filter.Useful
 		v.FilterFalse += l.Filter.FalsePositive
 	}

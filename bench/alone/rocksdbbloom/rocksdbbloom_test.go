@@ -15,7 +15,7 @@ import (
 const (
 	bitsPerKey = 10
 	filterKeys = 100_000
-	askedKeys  = 1 << 13 // few, so that the cache is left to the filters
+	probedKeys = 1 << 13 // few, so that the cache is left to the filters
 	coldBytes  = 256 << 20
 )
 
@@ -82,13 +82,13 @@ func questions(seed uint64, n, filters, keys int) []Question {
 	return list
 }
 
-func made(tb testing.TB, asked int) (present, absent *data.Keys) {
+func made(tb testing.TB, probed int) (present, absent *data.Keys) {
 	tb.Helper()
-	set, err := data.MadeUp(data.Random, max(filterKeys, asked), 0, 0)
+	set, err := data.MadeUp(data.Random, max(filterKeys, probed), 0, 0)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return data.Collect(filterKeys, set.Key), data.Collect(asked, set.Absent)
+	return data.Collect(filterKeys, set.Key), data.Collect(probed, set.Absent)
 }
 
 // TestFilters checks what is known about RocksDB's filter: no false negatives, and its
@@ -97,8 +97,8 @@ func TestFilters(t *testing.T) {
 	if !Vector() {
 		t.Error("the probe was compiled without AVX2")
 	}
-	const asked = 1 << 20
-	present, absent := made(t, asked)
+	const probed = 1 << 20
+	present, absent := made(t, probed)
 	keys := NewKeys(present)
 	f, err := NewFilters(keys, filterKeys*bitsPerKey/512+1, bitsPerKey, 2, false)
 	if err != nil {
@@ -107,7 +107,7 @@ func TestFilters(t *testing.T) {
 	if n := f.AskAll(keys); n != filterKeys {
 		t.Errorf("%d of %d keys may be there", n, filterKeys)
 	}
-	if fpr := float64(f.AskAll(NewKeys(absent))) / asked; fpr < 0.0088 || fpr > 0.0104 {
+	if fpr := float64(f.AskAll(NewKeys(absent))) / probed; fpr < 0.0088 || fpr > 0.0104 {
 		t.Errorf("false positive rate %.4f, want 0.0096", fpr)
 	}
 }
@@ -118,8 +118,8 @@ func TestFilters(t *testing.T) {
 // the best time of each, and the median of ours divided by RocksDB's.
 func BenchmarkBeside(b *testing.B) {
 	const turn = 1 << 16
-	present, absent := made(b, askedKeys)
-	some := data.Collect(askedKeys, func(dst []byte, i int) []byte { return append(dst, present.At(i*7%filterKeys)...) })
+	present, absent := made(b, probedKeys)
+	some := data.Collect(probedKeys, func(dst []byte, i int) []byte { return append(dst, present.At(i*7%filterKeys)...) })
 	theirKeys := NewKeys(present)
 	for _, where := range []struct {
 		name   string
@@ -135,28 +135,28 @@ func BenchmarkBeside(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		for _, asked := range []struct {
+		for _, probed := range []struct {
 			name string
 			keys *data.Keys
 		}{{"absent", absent}, {"present", some}} {
-			theirAsked := NewKeys(asked.keys)
+			theirProbed := NewKeys(probed.keys)
 			o.keys = nil
-			for i := range asked.keys.Len() {
-				o.keys = append(o.keys, asked.keys.At(i))
+			for i := range probed.keys.Len() {
+				o.keys = append(o.keys, probed.keys.At(i))
 			}
-			b.Run(where.name+"/"+asked.name, func(b *testing.B) {
+			b.Run(where.name+"/"+probed.name, func(b *testing.B) {
 				var best [2]float64
 				var ratios []float64
 				for b.Loop() {
 					var took [2]float64
 					for i := range took {
 						side := (i + len(ratios)) % 2
-						order := questions(uint64(2*len(ratios)+i), turn, where.copies, askedKeys)
+						order := questions(uint64(2*len(ratios)+i), turn, where.copies, probedKeys)
 						start := time.Now()
 						if side == 0 {
 							o.ask(order)
 						} else {
-							theirs.Ask(theirAsked, order)
+							theirs.Ask(theirProbed, order)
 						}
 						took[side] = float64(time.Since(start).Nanoseconds()) / turn
 					}

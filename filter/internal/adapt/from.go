@@ -131,17 +131,17 @@ func (r *foreignReader[Kind, W]) FPR() float64 {
 	if b := r.fpr.Load(); b != 0 {
 		return math.Float64frombits(b - 1)
 	}
-	const asked = 1 << 17
+	const probed = 1 << 17
 	var key [16]byte
 	copy(key[:8], "\xff absent")
 	found := 0
-	for i := range uint64(asked) {
+	for i := range uint64(probed) {
 		binary.LittleEndian.PutUint64(key[8:], i*0x9e3779b97f4a7c15)
 		if r.MayContain(filter.Key{Bytes: key[:]}) {
 			found++
 		}
 	}
-	p := float64(found) / asked
+	p := float64(found) / probed
 	r.fpr.Store(math.Float64bits(p) + 1)
 	return p
 }

@@ -175,15 +175,15 @@ func (f *Legacy) FPR() float64 {
 	if len(f.lines) == 0 {
 		return 1
 	}
-	const asked = 1 << 17
+	const probed = 1 << 17
 	found := 0
 	x := uint64(0)
-	for range asked {
+	for range probed {
 		x += mul1 // a Weyl sequence, mixed
 		h := (x ^ x>>32) * mul2
 		if f.MayContain(uint32(h >> 32)) {
 			found++
 		}
 	}
-	return float64(found) / asked
+	return float64(found) / probed
 }

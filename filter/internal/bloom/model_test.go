@@ -43,15 +43,15 @@ func TestFPR(t *testing.T) {
 		if r := byBits / model; r < 0.97 || r > 1.03 {
 			t.Errorf("%v bits per key: FPR %.4e by set bits, %.4e by the model (seed %d)", bits, byBits, model, seed)
 		}
-		const asked = 2_000_000
+		const probed = 2_000_000
 		found := 0
-		for range asked {
+		for range probed {
 			if f.MayContain(rng.Uint64()) {
 				found++
 			}
 		}
-		if r := float64(found) / asked / byBits; r < 0.95 || r > 1.05 {
-			t.Errorf("%v bits per key: FPR %.4e measured, %.4e by set bits (seed %d)", bits, float64(found)/asked, byBits, seed)
+		if r := float64(found) / probed / byBits; r < 0.95 || r > 1.05 {
+			t.Errorf("%v bits per key: FPR %.4e measured, %.4e by set bits (seed %d)", bits, float64(found)/probed, byBits, seed)
 		}
 	}
 }

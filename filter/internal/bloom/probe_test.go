@@ -20,15 +20,15 @@ func TestProbesAgree(t *testing.T) {
 				keys[i] = rng.Uint64()
 			}
 			Build(data, keys, probes)
-			asked := keys[: n*20 : n*20]
+			probed := keys[: n*20 : n*20]
 			for range 20 * n {
-				asked = append(asked, rng.Uint64())
+				probed = append(probed, rng.Uint64())
 			}
 			f := Over(data, probes)
-			maybe := make([]bool, len(asked))
-			f.MayContainMany(asked, maybe)
+			maybe := make([]bool, len(probed))
+			f.MayContainMany(probed, maybe)
 			yes := 0
-			for i, h := range asked {
+			for i, h := range probed {
 				want := f.MayContain(h)
 				if i < n*20 && !want {
 					t.Fatalf("%d probes, %d lines: false negative", probes, n)
@@ -48,7 +48,7 @@ func TestProbesAgree(t *testing.T) {
 					}
 				}
 			}
-			if yes == len(asked) && n > 2 {
+			if yes == len(probed) && n > 2 {
 				t.Errorf("%d probes, %d lines: no hash is excluded", probes, n)
 			}
 		}

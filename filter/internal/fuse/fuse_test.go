@@ -103,7 +103,7 @@ func TestDuplicates(t *testing.T) {
 
 // TestWidths checks filters of each width for false negatives and for their FPR.
 func TestWidths(t *testing.T) {
-	const n, asked = 20_000, 1 << 20
+	const n, probed = 20_000, 1 << 20
 	hashes := random(1, n)
 	for width := MinWidth; width <= MaxWidth; width++ {
 		f, _, _ := build(t, hashes, width)
@@ -113,14 +113,14 @@ func TestWidths(t *testing.T) {
 			}
 		}
 		found := 0.0
-		for _, h := range random(2, asked) {
+		for _, h := range random(2, probed) {
 			if f.MayContain(h) {
 				found++
 			}
 		}
-		want := float64(int(asked) >> width)
+		want := float64(int(probed) >> width)
 		if d := found - want; d*d > 36*want {
-			t.Errorf("width %d: %v false positives for %d hashes, want about %v", width, found, asked, want)
+			t.Errorf("width %d: %v false positives for %d hashes, want about %v", width, found, probed, want)
 		}
 	}
 }

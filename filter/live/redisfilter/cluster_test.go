@@ -202,7 +202,7 @@ func (c *cluster) trial(ctx context.Context, layout Layout, total int, kill bool
 	client := c.client(redis.ClusterOptions{})
 	f := open(t, client, name, o)
 
-	var added, asked, falseNegatives atomic.Int64
+	var added, lookups, falseNegatives atomic.Int64
 	var events, load sync.WaitGroup
 	var counts [workers]int
 	eventsDone := make(chan struct{})
@@ -240,7 +240,7 @@ func (c *cluster) trial(ctx context.Context, layout Layout, total int, kill bool
 					t.Errorf("lookup: %v", err)
 					return
 				}
-				asked.Add(int64(n))
+				lookups.Add(int64(n))
 				for j, m := range maybe[:n] {
 					if !m {
 						falseNegatives.Add(1)
@@ -308,7 +308,7 @@ func (c *cluster) trial(ctx context.Context, layout Layout, total int, kill bool
 		}
 	}
 	t.Logf("%d added, %d looked up in %.1fs meanwhile and %d at the end: %d and %d false negatives",
-		added.Load(), asked.Load(), took.Seconds(), len(all), falseNegatives.Load(), lost)
+		added.Load(), lookups.Load(), took.Seconds(), len(all), falseNegatives.Load(), lost)
 	if lost != 0 || falseNegatives.Load() != 0 || added.Load() < int64(total/workers*workers) {
 		t.Errorf("%d lost at the end", lost)
 	}

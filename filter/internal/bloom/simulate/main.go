@@ -77,7 +77,7 @@ func legacy(seed uint64) {
 	const (
 		numKeys = 100_000
 		rounds  = 40
-		asked   = 1_000_000
+		probed  = 1_000_000
 	)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	hashes := make([]uint64, numKeys)
@@ -93,13 +93,13 @@ func legacy(seed uint64) {
 			data := make([]byte, bloom.LegacyNumLines(numKeys, bits)*bloom.LineSize)
 			bloom.LegacyBuild(data, hashes, probes)
 			f := bloom.LegacyOver(data, probes)
-			for range asked {
+			for range probed {
 				if f.MayContain(rng.Uint32()) {
 					found++
 				}
 			}
 		}
-		fpr := float64(found)/(rounds*asked) - float64(numKeys)/(1<<32)
+		fpr := float64(found)/(rounds*probed) - float64(numKeys)/(1<<32)
 		fmt.Printf("{%d, %.4g},\n", bits, 100*fpr)
 	}
 }
