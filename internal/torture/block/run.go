@@ -214,9 +214,11 @@ func (r *run) single(dir string, contents map[string]string) error {
 			if err != nil {
 				return err
 			}
-			if s, err = r.engine.open(dir); err != nil {
+			reopened, err := r.engine.open(dir)
+			if err != nil {
 				return err
 			}
+			s = reopened
 		case 2:
 			if err := r.checkpoint(s, now); err != nil {
 				return err
