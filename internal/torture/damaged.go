@@ -277,7 +277,7 @@ func (s *Sample) proven(c damage.Case) int {
 	return 0
 }
 
-// Unnamed collects errors that do not name the damaged file, and damage that Check misses.
+// Unnamed collects errors that name no file, and damage that Check misses.
 type Unnamed struct {
 	// CheckEvery: Check runs on every so many cases.
 	CheckEvery int
