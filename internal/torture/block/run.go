@@ -58,7 +58,7 @@ type run struct {
 	writes int
 	images int
 	keep   string    // the directory for images that violate a guarantee
-	until  time.Time // no image is begun after it
+	until  time.Time // no image but the first is begun after it
 
 	disk        *disk
 	oracle      torture.Oracle
@@ -304,7 +304,7 @@ func (r *run) group(dir string) error {
 func (r *run) cuts(t *tape) (first error) {
 	c := newCutter(t)
 	for _, clock := range r.clocks(t) {
-		if time.Now().After(r.until) {
+		if r.stats.images > 0 && time.Now().After(r.until) {
 			break
 		}
 		s := survival(r.rng.IntN(int(survivals)))
