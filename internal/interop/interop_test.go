@@ -105,6 +105,17 @@ func compare(t *testing.T, dir string, want map[string]string) {
 				break
 			}
 		}
+		found := 0
+		for e, err := range db.Scan(nil) {
+			if v, ok := want[string(e.Key)]; err != nil || !ok || string(e.Value) != v {
+				t.Errorf("after %s: the scan returns %q = %.40q, %v", name, e.Key, e.Value, err)
+				break
+			}
+			found++
+		}
+		if found != len(want) {
+			t.Errorf("after %s: the scan returns %d keys, want %d", name, found, len(want))
+		}
 		if err := db.Close(); err != nil {
 			t.Error(err)
 		}

@@ -31,6 +31,8 @@ type Sample struct {
 	// Crashed: the database was not closed. Then Want is everything that was written, and
 	// what was not proven to be synced may be missing.
 	Crashed bool
+
+	ends []int // for each write of a crashed database, the length of the log after it
 }
 
 // CleanSample creates a small database with the given filters and closes it.
@@ -80,8 +82,14 @@ func CrashedSample(zeros int) (*Sample, error) {
 	if s.Old, err = filesOf(e.Mem, e.Dir); err != nil {
 		return nil, err
 	}
+	s.ends = make([]int, len(e.H.writes)) // in tables
 	for i := range 30 {
 		e.Put(fmt.Sprintf("key%03d", i*3), 12, i%5 == 2)
+		files, err := filesOf(e.Mem, e.Dir)
+		if err != nil {
+			return nil, err
+		}
+		s.ends = append(s.ends, len(logOf(files)))
 	}
 	img := e.Mem.CrashImage(e.ops(), vfstest.KeepUnsynced)
 	if err := e.DB.Close(); err != nil {
@@ -261,13 +269,31 @@ func (s *Sample) isPrefix(a damage.Answers, c damage.Case) bool {
 	return ok
 }
 
+// logOf returns the bytes of the newest log.
+func logOf(files damage.Files) []byte {
+	newest := ""
+	for name := range files {
+		if filepath.Ext(name) == ".log" {
+			newest = max(newest, name)
+		}
+	}
+	return files[newest]
+}
+
 // proven returns the number of writes whose sync the log proves: those up to the last
 // synced one that is followed by another. A truncated or older log proves nothing past its
-// end, and its original end is unknown.
+// end, and its original end is unknown; a truncated one holds the writes before its end.
 func (s *Sample) proven(c damage.Case) int {
 	h := s.Env.H
 	if (c.Kind == "truncate" || c.Kind == "stale") && c.Region == "log" {
-		return h.barriers[len(h.barriers)-1].writes
+		n := h.barriers[len(h.barriers)-1].writes
+		if c.Kind == "truncate" {
+			length := len(logOf(c.Files()))
+			for n < len(s.ends) && s.ends[n] <= length {
+				n++
+			}
+		}
+		return n
 	}
 	for i := len(h.writes) - 2; i >= 0; i-- {
 		if h.writes[i].sync {
@@ -277,7 +303,7 @@ func (s *Sample) proven(c damage.Case) int {
 	return 0
 }
 
-// Unnamed collects errors that do not name the damaged file, and damage that Check misses.
+// Unnamed collects errors that name no file, and damage that Check misses.
 type Unnamed struct {
 	// CheckEvery: Check runs on every so many cases.
 	CheckEvery int

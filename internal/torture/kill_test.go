@@ -155,6 +155,8 @@ type killer struct {
 func (k *killer) kill() error {
 	cmd := exec.Command(k.self)
 	cmd.Env = append(os.Environ(), killDirEnv+"="+k.dir)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
@@ -168,12 +170,15 @@ func (k *killer) kill() error {
 		delay *= 10 // a process takes longer to start, especially under Wine
 	}
 	timer := time.AfterFunc(delay, func() { _ = cmd.Process.Kill() })
-	defer timer.Stop()
 	err = readAcks(out, &k.acked)
+	early := timer.Stop()
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait() // it was killed
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case early:
+		return fmt.Errorf("the child ended by itself: %v\n%s", cmd.ProcessState, stderr.String())
 	}
 	return k.check()
 }

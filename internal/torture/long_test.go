@@ -168,7 +168,7 @@ func (r *longRun) life(life time.Duration, trouble bool) error {
 				return fmt.Errorf("the child ended by itself: %v\n%s", cmd.Wait(), stderr.String())
 			}
 			sampled, err := r.take(line)
-			if err != nil && !killed { // the last line may be cut short
+			if err != nil && (!killed || strings.HasPrefix(line, "error ")) { // the last line may be cut short
 				return fmt.Errorf("%w\n%s", err, stderr.String())
 			}
 			if sampled {

@@ -126,7 +126,7 @@ func (s *stress) live(n int, life time.Duration) {
 		stop()
 		wg.Wait()
 		if !fails {
-			s.quiesce()
+			s.quiesce(o.L0Tables)
 		}
 	}
 	s.closing.Store(true)
@@ -239,13 +239,14 @@ func (s *stress) disturb(_ context.Context, rng *rand.Rand) error {
 	return nil
 }
 
-// quiesce waits until no flush or compaction is running or due.
-func (s *stress) quiesce() {
+// quiesce waits until nothing has been flushed or compacted for a while, and level 0 needs no
+// compaction: a database that has stopped compacting too early never gets there.
+func (s *stress) quiesce(l0Tables int) {
 	s.watch.during("the end of all background work", func() {
-		work := func() uint64 { m := s.db.Metrics(); return m.Flushes + m.Compactions + m.Moves }
-		for last, same := work(), 0; same < 10; same++ {
+		for last, same := uint64(0), 0; same < 10; same++ {
 			time.Sleep(20 * time.Millisecond)
-			if now := work(); now != last {
+			m := s.db.Metrics()
+			if now := m.Flushes + m.Compactions + m.Moves; now != last || m.Levels[0].Tables >= l0Tables {
 				last, same = now, 0
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -194,6 +195,17 @@ func (w *txnLoad) cut(img *vfstest.Mem, h []serial.Txn, durable []bool, ops int)
 	reader.Name, reader.NoStart, reader.NoEnd = "after the cut", true, true
 	if err := check(w.registers, append(h[:len(h):len(h)], reader)); err != nil {
 		return err
+	}
+	// It sees every write that was durable, whatever it sees of the others.
+	then := slices.Clone(h)
+	for i := range then {
+		t := &then[i]
+		writes := slices.ContainsFunc(t.Ops, func(o serial.Op) bool { return o.Kind != serial.Read })
+		t.NoEnd = !durable[i] || !writes || t.End > int64(ops)
+	}
+	reader.Start, reader.NoStart = int64(ops)+1, false
+	if err := check(w.registers, append(then, reader)); err != nil {
+		return fmt.Errorf("something durable is lost: %w", err)
 	}
 	there := map[keyValue]bool{}
 	for _, r := range reader.Ops {

@@ -126,6 +126,8 @@ func runTxnKill(p *plan) {
 func killTxns(self, dir string, life int, delay time.Duration, history map[string]serial.Txn) error {
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s,%d", txnDirEnv, dir, life))
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
@@ -142,10 +144,14 @@ func killTxns(self, dir string, life int, delay time.Duration, history map[strin
 	for {
 		line, err := in.ReadString('\n')
 		if err != nil {
-			if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) {
-				return nil // the last line may be cut short
+			if !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrClosed) {
+				return err
 			}
-			return err
+			if timer == nil || timer.Stop() {
+				_ = cmd.Wait() // its state says more
+				return fmt.Errorf("the child ended by itself: %v\n%s", cmd.ProcessState, stderr.String())
+			}
+			return nil // the last line may be cut short
 		}
 		if timer == nil { // it has opened the database
 			timer = time.AfterFunc(delay, func() { _ = cmd.Process.Kill() })
@@ -183,4 +189,15 @@ func checkKilled(dir string, set int, history map[string]serial.Txn, txns, commi
 	}
 	count(h, txns, commits)
 	return serial.Lists(h)
+}
+
+// TestTxnKillNoticesEnd checks that a child that ends by itself does not count as killed.
+func TestTxnKillNoticesEnd(t *testing.T) {
+	self, err := exec.LookPath("true")
+	if err != nil {
+		t.Skip(err)
+	}
+	if err := killTxns(self, t.TempDir(), 0, time.Minute, map[string]serial.Txn{}); err == nil {
+		t.Error("no error")
+	}
 }

@@ -91,18 +91,24 @@ type Cursor interface {
 	Value() []byte
 }
 
-// Walk calls fn for all entries, forward, and then iterates backward: there must be as many.
+// Walk calls fn for all entries, forward, and then iterates backward: it must find the same ones.
 func Walk(it Cursor, fn func(key, value []byte)) error {
-	up, down := 0, 0
+	type entry struct{ key, value string }
+	var all []entry
 	for ok := it.First(); ok; ok = it.Next() {
 		fn(it.Key(), it.Value())
-		up++
+		all = append(all, entry{string(it.Key()), string(it.Value())})
 	}
+	left := len(all)
 	for ok := it.Last(); ok; ok = it.Prev() {
-		down++
+		e := entry{string(it.Key()), string(it.Value())}
+		if left == 0 || e != all[left-1] {
+			return fmt.Errorf("%d entries forward; backward, %d before the end, there is %q", len(all), len(all)-left, e.key)
+		}
+		left--
 	}
-	if up != down {
-		return fmt.Errorf("%d entries forward and %d backward", up, down)
+	if left > 0 {
+		return fmt.Errorf("%d entries forward and %d backward", len(all), len(all)-left)
 	}
 	return nil
 }

@@ -9,10 +9,16 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
+	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 var (
@@ -31,18 +37,41 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	go endOnSignal()
 	os.Exit(m.Run())
 }
+
+// tempDirs are the directories that tempDir has made.
+var tempDirs sync.Map
 
 // tempDir is t.TempDir, in memory if possible: images are written there all the time.
 func tempDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "block")
 	if err != nil {
-		return t.TempDir()
+		dir = t.TempDir()
 	}
+	tempDirs.Store(dir, true)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
+}
+
+// endOnSignal ends the program when it is interrupted. It removes the temporary directories, and
+// first unmounts what is mounted in them, which also detaches the loop devices.
+func endOnSignal() {
+	end := make(chan os.Signal, 1)
+	signal.Notify(end, os.Interrupt, syscall.SIGTERM)
+	<-end
+	mounts, _ := os.ReadFile("/proc/self/mounts")
+	for dir := range tempDirs.Range {
+		for line := range strings.Lines(string(mounts)) {
+			if f := strings.Fields(line); len(f) > 1 && strings.HasPrefix(f[1], dir.(string)+"/") {
+				_ = unix.Unmount(f[1], unix.MNT_DETACH)
+			}
+		}
+		_ = os.RemoveAll(dir.(string))
+	}
+	os.Exit(1)
 }
 
 // TestBlock cuts the power below every file system that the kernel has.

@@ -6,9 +6,9 @@
 // crash, and opened by the unmodified store.
 //
 //	go test .                                              a minute, all file systems that the kernel has
-//	go test . -run Block/xfs -budget 30m                   one of them, longer
+//	go test . -run Block/xfs -budget 30m -timeout 0        one of them, longer
 //	go test . -run Engines -v -engines -budget 5m          the other engines, the same way
-//	go test . -run Planted -v -planted                     plants bugs in the store, which must be found
+//	go test . -run Planted -v -planted -timeout 0          plants bugs in the store, which must be found
 //	go test . -run Block -seed 7 -keep DIR                 repeats a run; keeps images that violate a guarantee
 //
 // The tests need root, /dev/fuse, loop devices and mkfs of the file system; they are skipped where

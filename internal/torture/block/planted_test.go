@@ -3,6 +3,7 @@
 package block
 
 import (
+	"bytes"
 	"errors"
 	"flag"
 	"os/exec"
@@ -100,7 +101,7 @@ func TestPlanted(t *testing.T) {
 				t.Fatal(err)
 			default:
 				where := failed.FindSubmatch(out)
-				if where == nil {
+				if where == nil || !bytes.Contains(out, []byte(", power cut after ")) { // it failed otherwise
 					t.Fatalf("%s", out)
 				}
 				t.Logf("found on %s, after %v", where[1], took)

@@ -58,7 +58,7 @@ type run struct {
 	writes int
 	images int
 	keep   string    // the directory for images that violate a guarantee
-	until  time.Time // no image is begun after it
+	until  time.Time // no image but the first is begun after it
 
 	disk        *disk
 	oracle      torture.Oracle
@@ -214,9 +214,11 @@ func (r *run) single(dir string, contents map[string]string) error {
 			if err != nil {
 				return err
 			}
-			if s, err = r.engine.open(dir); err != nil {
+			reopened, err := r.engine.open(dir)
+			if err != nil {
 				return err
 			}
+			s = reopened
 		case 2:
 			if err := r.checkpoint(s, now); err != nil {
 				return err
@@ -302,7 +304,7 @@ func (r *run) group(dir string) error {
 func (r *run) cuts(t *tape) (first error) {
 	c := newCutter(t)
 	for _, clock := range r.clocks(t) {
-		if time.Now().After(r.until) {
+		if r.stats.images > 0 && time.Now().After(r.until) {
 			break
 		}
 		s := survival(r.rng.IntN(int(survivals)))

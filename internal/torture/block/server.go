@@ -160,8 +160,8 @@ const (
 // before it sends the next, or a flush.
 const asyncDIO = 1 << 15
 
-// serve serves a disk until a signal or the end of its standard input, which comes when the test
-// has died.
+// serve serves a disk until SIGTERM or the end of its standard input, which comes when the test has
+// died.
 func serve(dir string, seed uint64) error {
 	base, err := os.Open(filepath.Join(dir, baseName))
 	if err != nil {
@@ -192,8 +192,9 @@ func serve(dir string, seed uint64) error {
 		return err
 	}
 	fmt.Println("ready")
+	signal.Ignore(syscall.SIGINT) // the test, which gets it, too, unmounts what is on the disk first
 	end := make(chan os.Signal, 1)
-	signal.Notify(end, syscall.SIGTERM, syscall.SIGINT)
+	signal.Notify(end, syscall.SIGTERM)
 	gone := make(chan struct{})
 	go func() {
 		var b [1]byte

@@ -80,7 +80,8 @@ func TestFailedTest(t *testing.T) {
 		{"--- FAIL: TestA (0.10s)\n    --- FAIL: TestA/b (0.00s)\n        x_test.go:1: no\nFAIL\n", "internal/merge TestA/b"},
 		{"panic: test timed out after 1s\n", "internal/merge TestX (it hangs)"},
 		{"panic: index out of range\n", "internal/merge TestX (it panics)"},
-		{"exit status 2\n", "internal/merge TestX"},
+		{"PASS\ngoleak: Errors on successful test run: found unexpected goroutines\n", "internal/merge TestX (it leaves goroutines)"},
+		{"flag provided but not defined: -x\n", ""},
 	} {
 		if got := failedTest(s, []byte(tc.out)); got != tc.want {
 			t.Errorf("%q: %q, want %q", tc.out, got, tc.want)

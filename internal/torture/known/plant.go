@@ -81,14 +81,19 @@ func (f *fault) plant(root, work string) (caught, error) {
 		if !errors.As(err, &exit) {
 			return caught{}, err
 		}
-		return caught{failedTest(s, out), took}, nil
+		name := failedTest(s, out)
+		if name == "" {
+			return caught{}, fmt.Errorf("testing %s: %w\n%s", s.pkg, err, out)
+		}
+		return caught{name, took}, nil
 	}
 	return caught{}, nil
 }
 
 var failedLine = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
-// failedTest names the test that failed, or all that ran if the process crashed.
+// failedTest names the test that failed, or all that ran if the process crashed. It returns "" if
+// the process ended for another reason.
 func failedTest(s suite, out []byte) string {
 	name := s.run
 	if all := failedLine.FindAllSubmatch(out, -1); len(all) > 0 {
@@ -97,6 +102,10 @@ func failedTest(s suite, out []byte) string {
 		name += " (it hangs)"
 	} else if bytes.Contains(out, []byte("panic: ")) || bytes.Contains(out, []byte("fatal error: ")) {
 		name += " (it panics)"
+	} else if bytes.Contains(out, []byte("goleak: Errors on")) {
+		name += " (it leaves goroutines)"
+	} else {
+		return ""
 	}
 	if s.pkg == "." {
 		return name

@@ -47,7 +47,7 @@ const module = "github.com/siftdb/sift"
 // short are the tests of the short form, quick ones first.
 var short = []string{
 	"TestRegress", "TestStress", "TestLinear", "TestTxn", "TestPoison", "TestSpace", "TestHostile", "TestClosing",
-	"TestKill", "TestMetamorphic", "TestErrors", "TestDamage", "TestCut", "Fuzz.*",
+	"TestKill", "TestTxnKill", "TestMetamorphic", "TestErrors", "TestDamage", "TestCut", "Fuzz.*",
 }
 
 type options struct {
