@@ -141,6 +141,9 @@ func TestClosed(t *testing.T) {
 	if err != nil || !it.First() {
 		t.Fatal(err)
 	}
+	if _, err := db.Get([]byte("k1")); err != nil {
+		t.Fatal(err)
+	}
 	mustClose(t, db)
 	if err := it.Err(); err != nil {
 		t.Errorf("an iterator that had no error: %v", err)
@@ -161,8 +164,8 @@ func TestClosed(t *testing.T) {
 			t.Errorf("%s on a closed database: %v", name, err)
 		}
 	}
-	if m := db.Metrics(); m.Gets != 0 {
-		t.Error("Metrics of a closed database")
+	if m := db.Metrics(); m.Gets != 0 || m.LastSequence != 0 || db.Tables() != nil {
+		t.Error("a closed database has metrics or tables")
 	}
 }
 
