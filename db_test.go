@@ -749,6 +749,9 @@ func TestScanStopsAndReportsErrors(t *testing.T) {
 			break
 		}
 	}
+	if n != 10 {
+		t.Errorf("a scan of 100 keys ends after %d", n)
+	}
 	mustClose(t, db)
 	var got error
 	for _, err := range db.Scan(nil) {
@@ -756,6 +759,28 @@ func TestScanStopsAndReportsErrors(t *testing.T) {
 	}
 	if !errors.Is(got, sift.ErrClosed) {
 		t.Errorf("Scan of a closed database: %v", got)
+	}
+}
+
+// TestScanAgain: each range over the result of Scan sees the state at that moment.
+func TestScanAgain(t *testing.T) {
+	db := mustOpen(t, t.TempDir(), nil)
+	defer mustClose(t, db)
+	all := db.Scan(nil)
+	for want := range 3 {
+		n := 0
+		for _, err := range all {
+			if err != nil {
+				t.Fatal(err)
+			}
+			n++
+		}
+		if n != want {
+			t.Errorf("%d keys, want %d", n, want)
+		}
+		if err := db.Put(fmt.Append(nil, want), nil, sift.NoSync); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
