@@ -119,7 +119,7 @@ func TestRecentWrites(t *testing.T) {
 	var w recentWrites
 	next := uint64(1000)
 	written := map[string]uint64{}
-	most := int64(0)
+	most, touched := int64(0), 0
 	for group := range 4000 {
 		if rng.IntN(1000) == 0 {
 			w.stop()
@@ -156,13 +156,17 @@ func TestRecentWrites(t *testing.T) {
 			k := fmt.Appendf(nil, "key%07d", rng.IntN(1_000_000))
 			var s readSet
 			s.addKey(lookupKey(nil, k).Hash, k)
-			if got := w.touch(&s, since); got != (written[string(k)] > since) {
+			got := w.touch(&s, since)
+			if got != (written[string(k)] > since) {
 				t.Fatalf("%q was written at %d; after %d: %v", k, written[string(k)], since, got)
+			}
+			if got {
+				touched++
 			}
 		}
 	}
-	if most == 0 || most > 8<<20 {
-		t.Errorf("it took %d bytes", most)
+	if most == 0 || most > 8<<20 || touched == 0 {
+		t.Errorf("it took %d bytes, and %d keys were found in it", most, touched)
 	}
 }
 
