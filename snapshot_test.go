@@ -99,3 +99,22 @@ func TestSnapshotClosedMeanwhile(t *testing.T) {
 		it.Close() // returns the error of Reset
 	}
 }
+
+// TestSnapshotSequence: the sequence number of a snapshot is that of the last write before it.
+func TestSnapshotSequence(t *testing.T) {
+	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
+	defer mustClose(t, db)
+	var b Batch
+	for range 3 {
+		before := db.Metrics().LastSequence
+		b.Put([]byte("key"), nil)
+		if err := db.Write(&b, NoSync); err != nil {
+			t.Fatal(err)
+		}
+		s := db.Snapshot()
+		if n := s.Sequence(); n != before+uint64(b.Len()) || n != db.Metrics().LastSequence {
+			t.Errorf("a snapshot after %d operations from %d on has the number %d", b.Len(), before, n)
+		}
+		s.Close()
+	}
+}
