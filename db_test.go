@@ -549,6 +549,33 @@ func TestDamagedFilterIsRebuilt(t *testing.T) {
 	checkClean(t, dir, nil)
 }
 
+// TestFilterReaders: filters of another family are used if Options.FilterReaders opens them, and
+// ignored otherwise.
+func TestFilterReaders(t *testing.T) {
+	dir := t.TempDir()
+	db := mustOpen(t, dir, &sift.Options{Filter: alwaysYes{}, DisableAutoCompaction: true})
+	fill(t, db, 10, "key%d")
+	mustClose(t, db)
+	for _, readers := range [][]filter.Policy{nil, {alwaysYes{}}} {
+		db := mustOpen(t, dir, &sift.Options{FilterReaders: readers, ReadOnly: true})
+		tables := db.Tables()
+		if len(tables) != 1 {
+			t.Fatalf("%d tables", len(tables))
+		}
+		held, err := tables[0].HeldUnits, tables[0].FilterErr
+		if len(readers) == 0 && (held != 0 || !errors.Is(err, filter.ErrUnknownFamily)) || len(readers) > 0 && (held != 1 || err != nil) {
+			t.Errorf("with %d readers: %v units of the filter are held, %v", len(readers), held, err)
+		}
+		if f := db.Metrics().Levels[0].Filter; f.Tables != len(readers) || f.Damaged != 1-len(readers) {
+			t.Errorf("with %d readers: %d filters are in use, %d are ignored", len(readers), f.Tables, f.Damaged)
+		}
+		if v, err := db.Get([]byte("key3")); string(v) != "value 3" || err != nil {
+			t.Errorf("with %d readers: %q, %v", len(readers), v, err)
+		}
+		mustClose(t, db)
+	}
+}
+
 func oneTable(t *testing.T, dir string) string {
 	t.Helper()
 	tables, err := filepath.Glob(filepath.Join(dir, "*.ldb"))
