@@ -254,6 +254,15 @@ func TestView(t *testing.T) {
 	}); err != mine {
 		t.Errorf("View returned %v; want the function's error", err)
 	}
+	if err := db.View([]byte("k1"), func(v []byte) error {
+		err := errors.Join(db.Put([]byte("k1"), []byte("new"), nil), db.Flush())
+		if now, gerr := db.Get([]byte("k1")); string(v) != "value 1" || string(now) != "new" || gerr != nil {
+			t.Errorf("View: %q, and %q, %v was put meanwhile", v, now, gerr)
+		}
+		return err
+	}); err != nil {
+		t.Errorf("View that writes: %v", err)
+	}
 	if err := db.View([]byte("none"), func([]byte) error { t.Error("called"); return nil }); !errors.Is(err, sift.ErrNotFound) {
 		t.Errorf("View of nothing: %v", err)
 	}
