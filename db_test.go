@@ -109,6 +109,40 @@ func TestLock(t *testing.T) {
 	mustClose(t, mustOpen(t, dir, nil))
 }
 
+// TestLockedAndMissing: Check and Repair do not touch a database that is open, or one that does not
+// exist, and say so as Open does.
+func TestLockedAndMissing(t *testing.T) {
+	check := func(dir string) error {
+		_, err := sift.Check(context.Background(), dir, nil, func(err error) { t.Error(err) })
+		return err
+	}
+	repair := func(dir string, o *sift.Options) error {
+		_, err := sift.Repair(dir, o)
+		return err
+	}
+	missing := filepath.Join(t.TempDir(), "missing")
+	for name, err := range map[string]error{"Check": check(missing), "Repair": repair(missing, nil)} {
+		if !errors.Is(err, sift.ErrNotExist) {
+			t.Errorf("%s of nothing: %v", name, err)
+		}
+	}
+	if exists(missing) {
+		t.Error("Check or Repair created the directory")
+	}
+	dir := t.TempDir()
+	db := mustOpen(t, dir, nil)
+	for name, err := range map[string]error{"Check": check(dir), "Repair": repair(dir, nil)} {
+		var locked *sift.LockedError
+		if !errors.Is(err, sift.ErrLocked) || !errors.As(err, &locked) || locked.PID != os.Getpid() {
+			t.Errorf("%s of an open database: %v", name, err)
+		}
+	}
+	mustClose(t, db)
+	if err := repair(dir, &sift.Options{ReadOnly: true}); !errors.Is(err, sift.ErrReadOnly) {
+		t.Errorf("Repair with ReadOnly: %v", err)
+	}
+}
+
 // TestReadOnlyChangesNothing opens a database that was not closed.
 func TestReadOnlyChangesNothing(t *testing.T) {
 	from := t.TempDir()
