@@ -65,6 +65,10 @@ func TestOpenOptions(t *testing.T) {
 		"LevelMultiplier": {LevelMultiplier: 1},
 		"LevelBaseBytes":  {LevelBaseBytes: -5},
 		"L0Tables":        {L0Tables: -5},
+		"TxBytes":         {TxBytes: 5},
+		"Options.Memory":  {Memory: 5},
+		"MaxOpenFiles":    {MaxOpenFiles: -5},
+		"FilterMemory":    {FilterMemory: -5},
 		"LevelFilters":    {LevelFilters: make([]filter.Policy, 8)},
 		"ReadOnly":        {ReadOnly: true, ErrorIfExists: true},
 	} {
