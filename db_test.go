@@ -221,11 +221,14 @@ func TestValuesAreCopies(t *testing.T) {
 			t.Fatalf("Get: %q, %v", v, err)
 		}
 		v[0] = 'Y'
-		many, err := db.GetMany([][]byte{[]byte("key"), []byte("nokey")})
-		if err != nil || string(many[0]) != "value" || many[1] != nil {
+		many, err := db.GetMany([][]byte{[]byte("key"), []byte("nokey"), []byte("key")})
+		if err != nil || string(many[0]) != "value" || many[1] != nil || string(many[2]) != "value" {
 			t.Fatalf("GetMany: %q, %v", many, err)
 		}
-		many[0][0] = 'Z'
+		_ = append(many[0], "more"...)
+		if many[0][0] = 'Z'; string(many[2]) != "value" {
+			t.Errorf("GetMany: values of a repeated key share memory: %q", many[2])
+		}
 		if err := db.Flush(); err != nil {
 			t.Fatal(err)
 		}
