@@ -468,6 +468,48 @@ func TestCompactLeavesCompacted(t *testing.T) {
 	}
 }
 
+// TestCompactBounds: Compact moves the tables that hold keys in its range, both ends included, and
+// no others.
+func TestCompactBounds(t *testing.T) {
+	for _, c := range []struct {
+		from, to string // "": no bound
+		moved    string // the first keys of the tables that leave level 0
+	}{
+		{"", "", "bfj"}, {"d", "f", "bf"}, {"d", "e", "b"}, {"e", "e", ""}, {"h", "h", "f"}, {"h", "", "fj"}, {"", "b", "b"}, {"", "a", ""},
+	} {
+		db := mustOpen(t, t.TempDir(), &sift.Options{DisableAutoCompaction: true})
+		for _, table := range []string{"bcd", "fgh", "jkl"} {
+			for _, key := range table {
+				if err := db.Put([]byte(string(key)), nil, sift.NoSync); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := db.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		bound := func(s string) []byte {
+			if s == "" {
+				return nil
+			}
+			return []byte(s)
+		}
+		if err := db.Compact(context.Background(), bound(c.from), bound(c.to)); err != nil {
+			t.Fatal(err)
+		}
+		moved := ""
+		for _, key := range []string{"b", "f", "j"} {
+			if !slices.ContainsFunc(db.Tables(), func(m sift.TableMetrics) bool { return m.Level == 0 && string(m.Smallest) == key }) {
+				moved += key
+			}
+		}
+		if moved != c.moved {
+			t.Errorf("from %q to %q: tables %q leave level 0, want %q", c.from, c.to, moved, c.moved)
+		}
+		mustClose(t, db)
+	}
+}
+
 func TestObsoleteTablesGoWithTheLastReader(t *testing.T) {
 	dir := t.TempDir()
 	db := mustOpen(t, dir, nil)
