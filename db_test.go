@@ -566,6 +566,9 @@ func TestCheckpoint(t *testing.T) {
 	if err := db.Checkpoint(to); !errors.Is(err, sift.ErrExists) {
 		t.Errorf("a second checkpoint in the same place: %v", err)
 	}
+	if err := db.Checkpoint(t.TempDir()); err != nil {
+		t.Errorf("into an empty directory: %v", err)
+	}
 	for i := range 3000 {
 		if err := db.Delete(fmt.Appendf(nil, "key%05d", i), sift.NoSync); err != nil {
 			t.Fatal(err)
