@@ -101,7 +101,9 @@ func TestLock(t *testing.T) {
 		if err := db.Put([]byte("k"), nil, nil); !errors.Is(err, sift.ErrReadOnly) {
 			t.Errorf("Put: %v", err)
 		}
+		_, buildErr := db.BuildFilters(context.Background())
 		for name, err := range map[string]error{
+			"Delete": db.Delete([]byte("k"), nil), "Write": db.Write(new(sift.Batch), nil), "BuildFilters": buildErr,
 			"Flush": db.Flush(), "Compact": db.Compact(context.Background(), nil, nil), "Checkpoint": db.Checkpoint(t.TempDir()),
 		} {
 			if !errors.Is(err, sift.ErrReadOnly) {
@@ -192,9 +194,16 @@ func TestClosed(t *testing.T) {
 	_, manyErr := db.GetMany([][]byte{[]byte("k1")})
 	_, iterErr := db.NewIter(nil)
 	_, snapErr := snap.Get([]byte("k1"))
+	_, rangeErr := db.HasRange(nil, nil)
+	_, rangesErr := db.HasRanges([]sift.KeyRange{{}})
+	_, prefixErr := db.HasPrefix([]byte("k"))
+	_, buildErr := db.BuildFilters(context.Background())
+	_, planErr := db.PlanFilters(1 << 20)
 	for name, err := range map[string]error{
 		"Get": getErr, "Has": hasErr, "GetMany": manyErr, "NewIter": iterErr, "Snapshot.Get": snapErr,
-		"Put": db.Put(nil, nil, nil), "Delete": db.Delete(nil, nil), "Flush": db.Flush(),
+		"HasRange": rangeErr, "HasRanges": rangesErr, "HasPrefix": prefixErr, "BuildFilters": buildErr, "PlanFilters": planErr,
+		"View": db.View([]byte("k1"), func([]byte) error { return nil }),
+		"Put":  db.Put(nil, nil, nil), "Delete": db.Delete(nil, nil), "Flush": db.Flush(),
 		"Compact": db.Compact(context.Background(), nil, nil), "Close": db.Close(),
 		"Checkpoint": db.Checkpoint(t.TempDir()),
 	} {
