@@ -381,3 +381,25 @@ func TestCheckReportsReadErrors(t *testing.T) {
 		}
 	}
 }
+
+// TestTxWithoutLifetime: with a negative Options.TxLifetime, a transaction does not become too old.
+func TestTxWithoutLifetime(t *testing.T) {
+	o := uncached(vfstest.NewMem())
+	o.TxLifetime = -1
+	db := mustOpen(t, "db", o)
+	defer mustClose(t, db)
+	tx, err := db.Begin(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx.begun = tx.begun.Add(-1000 * time.Hour)
+	if err := errors.Join(db.Put([]byte("other"), nil, NoSync), db.Flush()); err != nil { // a flush ends old ones
+		t.Fatal(err)
+	}
+	if n := db.Metrics().Transactions; n != 1 {
+		t.Errorf("%d transactions", n)
+	}
+	if err := errors.Join(tx.Put([]byte("key"), nil), tx.Commit()); err != nil {
+		t.Error(err)
+	}
+}
