@@ -885,8 +885,10 @@ func TestScanStopsAndReportsErrors(t *testing.T) {
 	}
 	mustClose(t, db)
 	var got error
-	for _, err := range db.Scan(nil) {
-		got = err
+	for e, err := range db.Scan(nil) {
+		if got = err; e.Key != nil || e.Value != nil {
+			t.Errorf("Scan of a closed database gives the entry %q", e.Key)
+		}
 	}
 	if !errors.Is(got, sift.ErrClosed) {
 		t.Errorf("Scan of a closed database: %v", got)
