@@ -67,3 +67,25 @@ func TestLogBytes(t *testing.T) {
 		t.Errorf("%d bytes, and %d after a compaction", logged, n)
 	}
 }
+
+// TestDontFillCache: a scan with DontFillCache adds no blocks to the block cache, and other scans do.
+func TestDontFillCache(t *testing.T) {
+	cache := sift.NewBlockCache(1 << 20)
+	db, err := sift.OpenMemory(&sift.Options{BlockCache: cache, DisableAutoCompaction: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mustClose(t, db)
+	fill(t, db, 1000, "key%d")
+	if err := db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for _, dont := range []bool{true, false} {
+		if n := len(scanKeys(t, db, &sift.IterOptions{DontFillCache: dont})); n != 1000 {
+			t.Errorf("a scan finds %d keys", n)
+		}
+		if n := cache.Bytes(); (n == 0) != dont {
+			t.Errorf("after a scan with DontFillCache %t the cache has %d bytes", dont, n)
+		}
+	}
+}
