@@ -2,9 +2,11 @@ package sift_test
 
 import (
 	"context"
+	"math"
 	"testing"
 
 	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/filter"
 )
 
 // TestBlockMetrics: databases that share a block cache count their own reads and hits, and the
@@ -87,5 +89,36 @@ func TestDontFillCache(t *testing.T) {
 		if n := cache.Bytes(); (n == 0) != dont {
 			t.Errorf("after a scan with DontFillCache %t the cache has %d bytes", dont, n)
 		}
+	}
+}
+
+// TestFilterCounts: positives of a filter are true or false ones, and lookups without a filter are
+// counted apart.
+func TestFilterCounts(t *testing.T) {
+	for _, p := range []filter.Policy{alwaysYes{}, filter.None()} {
+		db, err := sift.OpenMemory(&sift.Options{Filter: p, DisableAutoCompaction: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fill(t, db, 10, "key%d")
+		if err := db.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if rate := db.Metrics().Levels[0].Filter.ObservedFPR(); !math.IsNaN(rate) {
+			t.Errorf("%s: an FPR of %v before the first lookup", p.Name(), rate)
+		}
+		for key, want := range map[string]bool{"key3": true, "key3x": false, "key4x": false} {
+			if has, err := db.Has([]byte(key)); has != want || err != nil {
+				t.Errorf("%s: Has(%s): %t, %v", p.Name(), key, has, err)
+			}
+		}
+		f := db.Metrics().Levels[0].Filter
+		if !filter.IsNone(p) && (f.Asked != 3 || f.Useful != 0 || f.TruePositive != 1 || f.FalsePositive != 2 || f.Unfiltered != 0 || f.ObservedFPR() != 1) {
+			t.Errorf("with a filter that excludes nothing: %+v", f)
+		}
+		if filter.IsNone(p) && (f.Asked != 0 || f.Useful != 0 || f.TruePositive != 0 || f.FalsePositive != 0 || f.Unfiltered != 3) {
+			t.Errorf("without a filter: %+v", f)
+		}
+		mustClose(t, db)
 	}
 }
