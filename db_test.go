@@ -764,6 +764,11 @@ func TestGetAllocations(t *testing.T) {
 		t.Fatal(err)
 	}
 	absent, present := []byte("key000777x"), []byte("key000777")
+	for key, want := range map[string]bool{string(absent): false, string(present): true} {
+		if has, err := db.Has([]byte(key)); has != want || err != nil {
+			t.Fatalf("Has(%s): %t, %v", key, has, err)
+		}
+	}
 	if n := testing.AllocsPerRun(1000, func() { db.Get(absent) }); n != 0 {
 		t.Errorf("%v allocations in a Get of an absent key", n)
 	}
