@@ -948,6 +948,8 @@ func TestCloseWhileBusy(t *testing.T) {
 						if err := it.Close(); err != nil && !errors.Is(err, sift.ErrClosed) {
 							t.Error(err)
 						}
+					} else if !errors.Is(err, sift.ErrClosed) {
+						t.Error(err)
 					}
 				}
 			})
