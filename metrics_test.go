@@ -70,7 +70,7 @@ func TestLogBytes(t *testing.T) {
 	}
 }
 
-// TestDontFillCache: a scan with DontFillCache adds no blocks to the block cache, and other scans do.
+// TestDontFillCache: a scan with DontFillCache adds no blocks to the block cache, and others do.
 func TestDontFillCache(t *testing.T) {
 	cache := sift.NewBlockCache(1 << 20)
 	db, err := sift.OpenMemory(&sift.Options{BlockCache: cache, DisableAutoCompaction: true})

@@ -75,8 +75,8 @@ func TestTransientOpenError(t *testing.T) {
 	}
 }
 
-// TestMaxOpenFiles: lookups in more tables than Options.MaxOpenFiles find all keys, and no more table
-// files than that are open afterwards.
+// TestMaxOpenFiles: lookups in more tables than Options.MaxOpenFiles find all keys, and no more
+// table files than that are open afterwards.
 func TestMaxOpenFiles(t *testing.T) {
 	const most, keys = 3, 500
 	faulty := vfstest.Inject(vfstest.NewMem())
