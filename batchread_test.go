@@ -63,6 +63,28 @@ func TestBatchDump(t *testing.T) {
 	}
 }
 
+// TestAppendRejected: Append takes over that an operation was rejected, and the operations before
+// it, and adds nothing to a batch that has rejected one itself.
+func TestAppendRejected(t *testing.T) {
+	cause, other := errors.New("too large"), errors.New("also too large")
+	var rejected, b Batch
+	rejected.Put([]byte("a"), nil)
+	rejected.err = cause
+	b.Append(&rejected)
+	b.Put([]byte("b"), nil)
+	if got, want := batchString(&b), "set \"a\" to \"\"\n"; got != want || b.Err() != cause {
+		t.Errorf("%q, %v; want %q", got, b.Err(), want)
+	}
+	own := Batch{err: other}
+	own.Append(&rejected)
+	if own.Len() != 0 || own.Err() != other {
+		t.Errorf("to a batch that has rejected an operation: %d operations, %v", own.Len(), own.Err())
+	}
+	if b.Reset(); b.Err() != nil || b.Len() != 0 {
+		t.Errorf("after Reset: %d operations, %v", b.Len(), b.Err())
+	}
+}
+
 // TestBatchLoadDamaged checks that Load rejects truncated dumps, and wrong counts,
 // kinds and lengths.
 func TestBatchLoadDamaged(t *testing.T) {

@@ -65,6 +65,10 @@ func TestOpenOptions(t *testing.T) {
 		"LevelMultiplier": {LevelMultiplier: 1},
 		"LevelBaseBytes":  {LevelBaseBytes: -5},
 		"L0Tables":        {L0Tables: -5},
+		"TxBytes":         {TxBytes: 5},
+		"Options.Memory":  {Memory: 5},
+		"MaxOpenFiles":    {MaxOpenFiles: -5},
+		"FilterMemory":    {FilterMemory: -5},
 		"LevelFilters":    {LevelFilters: make([]filter.Policy, 8)},
 		"ReadOnly":        {ReadOnly: true, ErrorIfExists: true},
 	} {
@@ -97,7 +101,9 @@ func TestLock(t *testing.T) {
 		if err := db.Put([]byte("k"), nil, nil); !errors.Is(err, sift.ErrReadOnly) {
 			t.Errorf("Put: %v", err)
 		}
+		_, buildErr := db.BuildFilters(context.Background())
 		for name, err := range map[string]error{
+			"Delete": db.Delete([]byte("k"), nil), "Write": db.Write(new(sift.Batch), nil), "BuildFilters": buildErr,
 			"Flush": db.Flush(), "Compact": db.Compact(context.Background(), nil, nil), "Checkpoint": db.Checkpoint(t.TempDir()),
 		} {
 			if !errors.Is(err, sift.ErrReadOnly) {
@@ -107,6 +113,40 @@ func TestLock(t *testing.T) {
 		mustClose(t, db)
 	}
 	mustClose(t, mustOpen(t, dir, nil))
+}
+
+// TestLockedAndMissing: Check and Repair do not touch a database that is open, or one that does not
+// exist, and say so as Open does.
+func TestLockedAndMissing(t *testing.T) {
+	check := func(dir string) error {
+		_, err := sift.Check(context.Background(), dir, nil, func(err error) { t.Error(err) })
+		return err
+	}
+	repair := func(dir string, o *sift.Options) error {
+		_, err := sift.Repair(dir, o)
+		return err
+	}
+	missing := filepath.Join(t.TempDir(), "missing")
+	for name, err := range map[string]error{"Check": check(missing), "Repair": repair(missing, nil)} {
+		if !errors.Is(err, sift.ErrNotExist) {
+			t.Errorf("%s of nothing: %v", name, err)
+		}
+	}
+	if exists(missing) {
+		t.Error("Check or Repair created the directory")
+	}
+	dir := t.TempDir()
+	db := mustOpen(t, dir, nil)
+	for name, err := range map[string]error{"Check": check(dir), "Repair": repair(dir, nil)} {
+		var locked *sift.LockedError
+		if !errors.Is(err, sift.ErrLocked) || !errors.As(err, &locked) || locked.PID != os.Getpid() {
+			t.Errorf("%s of an open database: %v", name, err)
+		}
+	}
+	mustClose(t, db)
+	if err := repair(dir, &sift.Options{ReadOnly: true}); !errors.Is(err, sift.ErrReadOnly) {
+		t.Errorf("Repair with ReadOnly: %v", err)
+	}
 }
 
 // TestReadOnlyChangesNothing opens a database that was not closed.
@@ -141,6 +181,9 @@ func TestClosed(t *testing.T) {
 	if err != nil || !it.First() {
 		t.Fatal(err)
 	}
+	if _, err := db.Get([]byte("k1")); err != nil {
+		t.Fatal(err)
+	}
 	mustClose(t, db)
 	if err := it.Err(); err != nil {
 		t.Errorf("an iterator that had no error: %v", err)
@@ -151,9 +194,16 @@ func TestClosed(t *testing.T) {
 	_, manyErr := db.GetMany([][]byte{[]byte("k1")})
 	_, iterErr := db.NewIter(nil)
 	_, snapErr := snap.Get([]byte("k1"))
+	_, rangeErr := db.HasRange(nil, nil)
+	_, rangesErr := db.HasRanges([]sift.KeyRange{{}})
+	_, prefixErr := db.HasPrefix([]byte("k"))
+	_, buildErr := db.BuildFilters(context.Background())
+	_, planErr := db.PlanFilters(1 << 20)
 	for name, err := range map[string]error{
 		"Get": getErr, "Has": hasErr, "GetMany": manyErr, "NewIter": iterErr, "Snapshot.Get": snapErr,
-		"Put": db.Put(nil, nil, nil), "Delete": db.Delete(nil, nil), "Flush": db.Flush(),
+		"HasRange": rangeErr, "HasRanges": rangesErr, "HasPrefix": prefixErr, "BuildFilters": buildErr, "PlanFilters": planErr,
+		"View": db.View([]byte("k1"), func([]byte) error { return nil }),
+		"Put":  db.Put(nil, nil, nil), "Delete": db.Delete(nil, nil), "Flush": db.Flush(),
 		"Compact": db.Compact(context.Background(), nil, nil), "Close": db.Close(),
 		"Checkpoint": db.Checkpoint(t.TempDir()),
 	} {
@@ -161,8 +211,8 @@ func TestClosed(t *testing.T) {
 			t.Errorf("%s on a closed database: %v", name, err)
 		}
 	}
-	if m := db.Metrics(); m.Gets != 0 {
-		t.Error("Metrics of a closed database")
+	if m := db.Metrics(); m.Gets != 0 || m.LastSequence != 0 || db.Tables() != nil {
+		t.Error("a closed database has metrics or tables")
 	}
 }
 
@@ -180,11 +230,14 @@ func TestValuesAreCopies(t *testing.T) {
 			t.Fatalf("Get: %q, %v", v, err)
 		}
 		v[0] = 'Y'
-		many, err := db.GetMany([][]byte{[]byte("key"), []byte("nokey")})
-		if err != nil || string(many[0]) != "value" || many[1] != nil {
+		many, err := db.GetMany([][]byte{[]byte("key"), []byte("nokey"), []byte("key")})
+		if err != nil || string(many[0]) != "value" || many[1] != nil || string(many[2]) != "value" {
 			t.Fatalf("GetMany: %q, %v", many, err)
 		}
-		many[0][0] = 'Z'
+		_ = append(many[0], "more"...)
+		if many[0][0] = 'Z'; string(many[2]) != "value" {
+			t.Errorf("GetMany: values of a repeated key share memory: %q", many[2])
+		}
 		if err := db.Flush(); err != nil {
 			t.Fatal(err)
 		}
@@ -250,6 +303,15 @@ func TestView(t *testing.T) {
 		return mine
 	}); err != mine {
 		t.Errorf("View returned %v; want the function's error", err)
+	}
+	if err := db.View([]byte("k1"), func(v []byte) error {
+		err := errors.Join(db.Put([]byte("k1"), []byte("new"), nil), db.Flush())
+		if now, gerr := db.Get([]byte("k1")); string(v) != "value 1" || string(now) != "new" || gerr != nil {
+			t.Errorf("View: %q, and %q, %v was put meanwhile", v, now, gerr)
+		}
+		return err
+	}); err != nil {
+		t.Errorf("View that writes: %v", err)
 	}
 	if err := db.View([]byte("none"), func([]byte) error { t.Error("called"); return nil }); !errors.Is(err, sift.ErrNotFound) {
 		t.Errorf("View of nothing: %v", err)
@@ -321,10 +383,10 @@ func TestConcurrentBatches(t *testing.T) {
 	var readers sync.WaitGroup
 	for range 2 {
 		readers.Go(func() {
-			for {
+			for over := false; !over; {
 				select {
 				case <-done:
-					return
+					over = true // all batches are there
 				default:
 				}
 				snap := db.Snapshot()
@@ -343,7 +405,7 @@ func TestConcurrentBatches(t *testing.T) {
 						}
 						n++
 					}
-					if n != 0 && n != 5 {
+					if n != 5 && (n != 0 || over) {
 						t.Errorf("%d of the 5 keys of a batch", n)
 					}
 				}
@@ -415,6 +477,48 @@ func TestCompactLeavesCompacted(t *testing.T) {
 	}
 }
 
+// TestCompactBounds: Compact moves the tables that hold keys in its range, both ends included, and
+// no others.
+func TestCompactBounds(t *testing.T) {
+	for _, c := range []struct {
+		from, to string // "": no bound
+		moved    string // the first keys of the tables that leave level 0
+	}{
+		{"", "", "bfj"}, {"d", "f", "bf"}, {"d", "e", "b"}, {"e", "e", ""}, {"h", "h", "f"}, {"h", "", "fj"}, {"", "b", "b"}, {"", "a", ""},
+	} {
+		db := mustOpen(t, t.TempDir(), &sift.Options{DisableAutoCompaction: true})
+		for _, table := range []string{"bcd", "fgh", "jkl"} {
+			for _, key := range table {
+				if err := db.Put([]byte(string(key)), nil, sift.NoSync); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := db.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		bound := func(s string) []byte {
+			if s == "" {
+				return nil
+			}
+			return []byte(s)
+		}
+		if err := db.Compact(context.Background(), bound(c.from), bound(c.to)); err != nil {
+			t.Fatal(err)
+		}
+		moved := ""
+		for _, key := range []string{"b", "f", "j"} {
+			if !slices.ContainsFunc(db.Tables(), func(m sift.TableMetrics) bool { return m.Level == 0 && string(m.Smallest) == key }) {
+				moved += key
+			}
+		}
+		if moved != c.moved {
+			t.Errorf("from %q to %q: tables %q leave level 0, want %q", c.from, c.to, moved, c.moved)
+		}
+		mustClose(t, db)
+	}
+}
+
 func TestObsoleteTablesGoWithTheLastReader(t *testing.T) {
 	dir := t.TempDir()
 	db := mustOpen(t, dir, nil)
@@ -470,6 +574,9 @@ func TestCheckpoint(t *testing.T) {
 	}
 	if err := db.Checkpoint(to); !errors.Is(err, sift.ErrExists) {
 		t.Errorf("a second checkpoint in the same place: %v", err)
+	}
+	if err := db.Checkpoint(t.TempDir()); err != nil {
+		t.Errorf("into an empty directory: %v", err)
 	}
 	for i := range 3000 {
 		if err := db.Delete(fmt.Appendf(nil, "key%05d", i), sift.NoSync); err != nil {
@@ -544,6 +651,33 @@ func TestDamagedFilterIsRebuilt(t *testing.T) {
 	}
 	mustClose(t, db)
 	checkClean(t, dir, nil)
+}
+
+// TestFilterReaders: filters of another family are used if Options.FilterReaders opens them, and
+// ignored otherwise.
+func TestFilterReaders(t *testing.T) {
+	dir := t.TempDir()
+	db := mustOpen(t, dir, &sift.Options{Filter: alwaysYes{}, DisableAutoCompaction: true})
+	fill(t, db, 10, "key%d")
+	mustClose(t, db)
+	for _, readers := range [][]filter.Policy{nil, {alwaysYes{}}} {
+		db := mustOpen(t, dir, &sift.Options{FilterReaders: readers, ReadOnly: true})
+		tables := db.Tables()
+		if len(tables) != 1 {
+			t.Fatalf("%d tables", len(tables))
+		}
+		held, err := tables[0].HeldUnits, tables[0].FilterErr
+		if len(readers) == 0 && (held != 0 || !errors.Is(err, filter.ErrUnknownFamily)) || len(readers) > 0 && (held != 1 || err != nil) {
+			t.Errorf("with %d readers: %v units of the filter are held, %v", len(readers), held, err)
+		}
+		if f := db.Metrics().Levels[0].Filter; f.Tables != len(readers) || f.Damaged != 1-len(readers) {
+			t.Errorf("with %d readers: %d filters are in use, %d are ignored", len(readers), f.Tables, f.Damaged)
+		}
+		if v, err := db.Get([]byte("key3")); string(v) != "value 3" || err != nil {
+			t.Errorf("with %d readers: %q, %v", len(readers), v, err)
+		}
+		mustClose(t, db)
+	}
 }
 
 func oneTable(t *testing.T, dir string) string {
@@ -630,6 +764,11 @@ func TestGetAllocations(t *testing.T) {
 		t.Fatal(err)
 	}
 	absent, present := []byte("key000777x"), []byte("key000777")
+	for key, want := range map[string]bool{string(absent): false, string(present): true} {
+		if has, err := db.Has([]byte(key)); has != want || err != nil {
+			t.Fatalf("Has(%s): %t, %v", key, has, err)
+		}
+	}
 	if n := testing.AllocsPerRun(1000, func() { db.Get(absent) }); n != 0 {
 		t.Errorf("%v allocations in a Get of an absent key", n)
 	}
@@ -746,13 +885,40 @@ func TestScanStopsAndReportsErrors(t *testing.T) {
 			break
 		}
 	}
+	if n != 10 {
+		t.Errorf("a scan of 100 keys ends after %d", n)
+	}
 	mustClose(t, db)
 	var got error
-	for _, err := range db.Scan(nil) {
-		got = err
+	for e, err := range db.Scan(nil) {
+		if got = err; e.Key != nil || e.Value != nil {
+			t.Errorf("Scan of a closed database gives the entry %q", e.Key)
+		}
 	}
 	if !errors.Is(got, sift.ErrClosed) {
 		t.Errorf("Scan of a closed database: %v", got)
+	}
+}
+
+// TestScanAgain: each range over the result of Scan sees the state at that moment.
+func TestScanAgain(t *testing.T) {
+	db := mustOpen(t, t.TempDir(), nil)
+	defer mustClose(t, db)
+	all := db.Scan(nil)
+	for want := range 3 {
+		n := 0
+		for _, err := range all {
+			if err != nil {
+				t.Fatal(err)
+			}
+			n++
+		}
+		if n != want {
+			t.Errorf("%d keys, want %d", n, want)
+		}
+		if err := db.Put(fmt.Append(nil, want), nil, sift.NoSync); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -782,6 +948,8 @@ func TestCloseWhileBusy(t *testing.T) {
 						if err := it.Close(); err != nil && !errors.Is(err, sift.ErrClosed) {
 							t.Error(err)
 						}
+					} else if !errors.Is(err, sift.ErrClosed) {
+						t.Error(err)
 					}
 				}
 			})

@@ -144,8 +144,8 @@ func TestDeleteRangeModel(t *testing.T) {
 				check(&v)
 				if v.snap != nil {
 					v.snap.Close()
-				} else {
-					v.it.Close()
+				} else if err := v.it.Close(); err != nil {
+					t.Fatal(err)
 				}
 			}
 			mustClose(t, db)

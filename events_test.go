@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
@@ -67,6 +69,85 @@ func TestEvents(t *testing.T) {
 	}
 	if len(r.failed) != 0 {
 		t.Errorf("failures: %v", r.failed)
+	}
+}
+
+// TestEventsMoved: a table that is moved to the next level unchanged is reported, and counts as a
+// move.
+func TestEventsMoved(t *testing.T) {
+	var r recorder
+	// The filter is the same in both levels.
+	db, err := OpenMemory(&Options{Events: r.events(), DisableAutoCompaction: true, Filter: filter.Bloom(10)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		if err := db.Put(fmt.Appendf(nil, "key%03d", i), nil, NoSync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Compact(context.Background(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	m := db.Metrics()
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	want := CompactionEvent{From: 0, To: 1, Moved: true, Inputs: 1, Outputs: 1}
+	if len(r.merges) != 1 || r.merges[0] != want || m.Moves != 1 || m.Compactions != 0 || m.Levels[1].Tables != 1 {
+		t.Errorf("%+v, and %d moves, %d compactions, %d tables in level 1", r.merges, m.Moves, m.Compactions, m.Levels[1].Tables)
+	}
+}
+
+// onMessage calls a function when a text is logged.
+type onMessage struct {
+	text string
+	fn   func()
+}
+
+func (o onMessage) Write(p []byte) (int, error) {
+	if strings.Contains(string(p), o.text) {
+		o.fn()
+	}
+	return len(p), nil
+}
+
+// TestEventsStalled: a write that waits until level 0 has been compacted is reported, and counted
+// with its time.
+func TestEventsStalled(t *testing.T) {
+	var stalls []StallEvent
+	waits, entered, release := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	o := uncached(vfstest.NewMem())
+	o.L0Tables, o.DisableAutoCompaction = 1, false
+	o.Events.Stalled = func(e StallEvent) { stalls = append(stalls, e) }
+	o.Logger = slog.New(slog.NewTextHandler(onMessage{"writes wait", sync.OnceFunc(func() { close(waits) })}, nil))
+	db := mustOpen(t, "db", o)
+	hold := inBackground(func() error {
+		return db.do(context.Background(), func(context.Context) (bool, error) {
+			close(entered)
+			<-release
+			return true, nil
+		})
+	})
+	<-entered // nothing is compacted until release
+	for range stopFactor {
+		if err := errors.Join(db.Put([]byte("k"), nil, NoSync), db.Flush()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waiting := inBackground(func() error { return db.Put([]byte("k"), nil, NoSync) })
+	<-waits
+	close(release)
+	if err := ended(t, "Put", waiting); err != nil {
+		t.Error(err)
+	}
+	if err := ended(t, "the job", hold); err != nil {
+		t.Error(err)
+	}
+	m := db.Metrics()
+	mustClose(t, db)
+	if len(stalls) != 1 || !stalls[0].Stopped || m.Stalls != 1 || m.StallTime != stalls[0].Took || m.Slowdowns != 0 {
+		t.Errorf("%+v, and %d writes waited for %v, %d were delayed", stalls, m.Stalls, m.StallTime, m.Slowdowns)
 	}
 }
 

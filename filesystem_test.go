@@ -3,7 +3,9 @@ package sift
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"testing"
 )
 
@@ -97,6 +99,40 @@ func TestDirLock(t *testing.T) {
 	}
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestLockMissingDirectory: an exclusive lock creates its directory, and a shared one does not. A
+// lock may be closed twice.
+func TestLockMissingDirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	if _, err := LockDirectory(dir, false); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a shared lock: %v", err)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("after a shared lock the directory exists: %v", err)
+	}
+	lock, err := LockDirectory(dir, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := lock.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	other, err := LockDirectory(dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lock.Close(); err != nil { // it does not close the other one
+		t.Error(err)
+	}
+	if _, err := LockDirectory(dir, true); !errors.Is(err, ErrLocked) {
+		t.Errorf("an exclusive lock beside a shared one: %v", err)
+	}
+	if err := other.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

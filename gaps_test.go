@@ -211,7 +211,9 @@ func TestGapsAndWriters(t *testing.T) {
 				if !it.SeekLT(name(i|7+1)) || string(it.Key()) < string(k) {
 					t.Errorf("key %d was put, and the last before %d is %x", i, i|7+1, it.Key())
 				}
-				it.Close()
+				if err := it.Close(); err != nil {
+					t.Error(err)
+				}
 				if err := db.Delete(k, sift.NoSync); err != nil {
 					t.Error(err)
 				}

@@ -50,7 +50,10 @@ func TestReleases(t *testing.T) {
 				if err := os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "releases", release.Name(), d.Name()))); err != nil {
 					t.Fatal(err)
 				}
-				o := goldenOptions[d.Name()]
+				o, known := goldenOptions[d.Name()]
+				if !known {
+					t.Fatal("there are no options for this kind of database")
+				}
 				o.ReadOnly = true
 				db := mustOpen(t, dir, &o)
 				checkGolden(t, db)

@@ -92,8 +92,8 @@ func TestLogTail(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if torn := db.Metrics().Recovery.Torn; len(torn) != tc.torn {
-				t.Errorf("torn: %v", torn)
+			if r := db.Metrics().Recovery; len(r.Torn) != tc.torn || r.Logs != 1 || r.Batches != tc.keys {
+				t.Errorf("%d batches in %d logs, torn: %v", r.Batches, r.Logs, r.Torn)
 			}
 			found := 0
 			for i := range 100 {

@@ -117,6 +117,7 @@ func TestFlushedMemtableIsFreed(t *testing.T) {
 // what they leave, but at least a quarter.
 func TestMemoryOfSmallIndexes(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &Options{Memory: 1 << 20, MemtableBytes: 64 << 10, TableBytes: 64 << 10, BlockBytes: 128})
+	defer mustClose(t, db)
 	for i := range 100_000 {
 		if err := db.Put(fmt.Appendf(nil, "key%012x", uint64(i)*0x9e3779b97f4a7c15>>16), make([]byte, 20), NoSync); err != nil {
 			t.Fatal(err)

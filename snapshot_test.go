@@ -99,3 +99,72 @@ func TestSnapshotClosedMeanwhile(t *testing.T) {
 		it.Close() // returns the error of Reset
 	}
 }
+
+// TestSnapshotSequence: the sequence number of a snapshot is that of the last write before it.
+func TestSnapshotSequence(t *testing.T) {
+	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
+	defer mustClose(t, db)
+	var b Batch
+	for range 3 {
+		before := db.Metrics().LastSequence
+		b.Put([]byte("key"), nil)
+		if err := db.Write(&b, NoSync); err != nil {
+			t.Fatal(err)
+		}
+		s := db.Snapshot()
+		if n := s.Sequence(); n != before+uint64(b.Len()) || n != db.Metrics().LastSequence {
+			t.Errorf("a snapshot after %d operations from %d on has the number %d", b.Len(), before, n)
+		}
+		s.Close()
+	}
+}
+
+// TestSnapshotClose: a second Close does nothing, even if another snapshot is of the same moment.
+// Reads of a closed snapshot fail, and its iterators go on.
+func TestSnapshotClose(t *testing.T) {
+	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
+	defer mustClose(t, db)
+	key := []byte("key")
+	if err := db.Put(key, []byte("old"), NoSync); err != nil {
+		t.Fatal(err)
+	}
+	first, second := db.Snapshot(), db.Snapshot()
+	for range 2 {
+		if err := first.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := db.Metrics().Snapshots; n != 1 {
+		t.Errorf("%d snapshots are open", n)
+	}
+	if err := errors.Join(db.Put(key, []byte("new"), NoSync), db.Compact(context.Background(), nil, nil)); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := second.Get(key); string(v) != "old" || err != nil {
+		t.Errorf("the other snapshot has %q, %v", v, err)
+	}
+	it, err := second.NewIter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second.Close()
+	if err := db.Compact(context.Background(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if !it.First() || string(it.Value()) != "old" || it.Next() || it.Err() != nil {
+		t.Errorf("an iterator of a closed snapshot is at %q, %v", it.Value(), it.Err())
+	}
+	if err := it.Close(); err != nil {
+		t.Error(err)
+	}
+	_, getErr := second.Get(key)
+	_, hasErr := second.Has(key)
+	_, manyErr := second.GetMany([][]byte{key})
+	_, iterErr := second.NewIter(nil)
+	_, rangeErr := second.HasRange(nil, nil)
+	for name, err := range map[string]error{"Get": getErr, "Has": hasErr, "GetMany": manyErr, "NewIter": iterErr, "HasRange": rangeErr} {
+		if err != ErrClosed {
+			t.Errorf("%s of a closed snapshot: %v", name, err)
+		}
+	}
+}

@@ -75,6 +75,35 @@ func TestTransientOpenError(t *testing.T) {
 	}
 }
 
+// TestMaxOpenFiles: lookups in more tables than Options.MaxOpenFiles find all keys, and no more
+// table files than that are open afterwards.
+func TestMaxOpenFiles(t *testing.T) {
+	const most, keys = 3, 500
+	faulty := vfstest.Inject(vfstest.NewMem())
+	manyTables(t, "db", faulty, keys)
+	o := uncached(faulty)
+	o.MaxOpenFiles, o.loadLate = most, true
+	db := mustOpen(t, "db", o)
+	defer mustClose(t, db)
+	if n := db.state.Load().version.NumTables(); n <= 2*most {
+		t.Fatalf("%d tables", n)
+	}
+	for i := range keys {
+		if _, err := db.Get(fmt.Appendf(nil, "key%05d", i*7919%keys)); err != nil {
+			t.Fatal(err)
+		}
+		open := 0
+		for _, name := range faulty.OpenFiles() {
+			if strings.HasSuffix(name, ".ldb") {
+				open++
+			}
+		}
+		if open == 0 || open > most {
+			t.Fatalf("%d table files are open after %d lookups", open, i+1)
+		}
+	}
+}
+
 // TestDamageIsLocal: a damaged table causes errors only for keys and ranges within it, not for
 // keys between it and its neighbors.
 func TestDamageIsLocal(t *testing.T) {

@@ -678,6 +678,33 @@ func TestTxEnds(t *testing.T) {
 	closed("Transact", x.db.Transact(context.Background(), func(*sift.Tx) error { return nil }))
 }
 
+// TestTxOfReadOnlyDatabase: transactions on a database that was opened read-only are read-only.
+func TestTxOfReadOnlyDatabase(t *testing.T) {
+	dir := t.TempDir()
+	db := mustOpen(t, dir, nil)
+	fill(t, db, 3, "k%d")
+	mustClose(t, db)
+	db = mustOpen(t, dir, &sift.Options{ReadOnly: true})
+	defer mustClose(t, db)
+	tx, err := db.Begin(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, err := tx.Get([]byte("k1")); string(v) != "value 1" || err != nil {
+		t.Errorf("Get: %q, %v", v, err)
+	}
+	if err := tx.Put([]byte("k1"), nil); !errors.Is(err, sift.ErrReadOnly) {
+		t.Errorf("Put: %v", err)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Errorf("Commit: %v", err)
+	}
+	err = db.Transact(context.Background(), func(tx *sift.Tx) error { return tx.Delete([]byte("k1")) })
+	if !errors.Is(err, sift.ErrReadOnly) {
+		t.Errorf("Transact: %v", err)
+	}
+}
+
 func TestTransact(t *testing.T) {
 	x := newTxs(t, nil)
 	ctx := context.Background()

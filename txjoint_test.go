@@ -122,10 +122,14 @@ func TestJoint(t *testing.T) {
 		},
 		func(tx *Tx) error { tx.Discard(); return nil },
 		func(tx *Tx) error {
+			found := 0
 			for e, err := range tx.Scan(nil) {
-				if err != nil || string(e.Key) != "n" || string(e.Value) != "3" {
+				if found++; err != nil || string(e.Key) != "n" || string(e.Value) != "3" {
 					t.Errorf("a scan finds %s=%s, %v", e.Key, e.Value, err)
 				}
+			}
+			if found != 1 {
+				t.Errorf("a scan finds %d keys", found)
 			}
 			return add(tx, "n", 4)
 		},

@@ -119,7 +119,7 @@ func TestRecentWrites(t *testing.T) {
 	var w recentWrites
 	next := uint64(1000)
 	written := map[string]uint64{}
-	most := int64(0)
+	most, touched := int64(0), 0
 	for group := range 4000 {
 		if rng.IntN(1000) == 0 {
 			w.stop()
@@ -156,13 +156,17 @@ func TestRecentWrites(t *testing.T) {
 			k := fmt.Appendf(nil, "key%07d", rng.IntN(1_000_000))
 			var s readSet
 			s.addKey(lookupKey(nil, k).Hash, k)
-			if got := w.touch(&s, since); got != (written[string(k)] > since) {
+			got := w.touch(&s, since)
+			if got != (written[string(k)] > since) {
 				t.Fatalf("%q was written at %d; after %d: %v", k, written[string(k)], since, got)
+			}
+			if got {
+				touched++
 			}
 		}
 	}
-	if most == 0 || most > 8<<20 {
-		t.Errorf("it took %d bytes", most)
+	if most == 0 || most > 8<<20 || touched == 0 {
+		t.Errorf("it took %d bytes, and %d keys were found in it", most, touched)
 	}
 }
 
@@ -375,5 +379,27 @@ func TestCheckReportsReadErrors(t *testing.T) {
 		if ok, err := db.Has([]byte("z")); ok || err != nil {
 			t.Errorf("ranged %v: it was written: %v, %v", ranged, ok, err)
 		}
+	}
+}
+
+// TestTxWithoutLifetime: with a negative Options.TxLifetime, a transaction does not become too old.
+func TestTxWithoutLifetime(t *testing.T) {
+	o := uncached(vfstest.NewMem())
+	o.TxLifetime = -1
+	db := mustOpen(t, "db", o)
+	defer mustClose(t, db)
+	tx, err := db.Begin(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx.begun = tx.begun.Add(-1000 * time.Hour)
+	if err := errors.Join(db.Put([]byte("other"), nil, NoSync), db.Flush()); err != nil { // a flush ends old ones
+		t.Fatal(err)
+	}
+	if n := db.Metrics().Transactions; n != 1 {
+		t.Errorf("%d transactions", n)
+	}
+	if err := errors.Join(tx.Put([]byte("key"), nil), tx.Commit()); err != nil {
+		t.Error(err)
 	}
 }

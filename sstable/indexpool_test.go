@@ -132,7 +132,9 @@ func TestIndexPoolClock(t *testing.T) {
 	cold := (gone[0] + 1) % 4
 	for i, r := range readers {
 		if i != cold && i != gone[0] {
-			checkGet(r, list, list[5].key, base.MaxSequence)
+			if err := checkGet(r, list, list[5].key, base.MaxSequence); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	if err := checkScan(readers[gone[0]], list, nil); err != nil {

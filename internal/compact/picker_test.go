@@ -102,10 +102,15 @@ func TestScript(t *testing.T) {
 		got      string
 		line     int
 	)
+	asked := false
 	for sc := bufio.NewScanner(f); sc.Scan(); {
 		line++
 		text := strings.TrimSpace(sc.Text())
 		verb, rest, _ := strings.Cut(text, " ")
+		if asked && verb != "=" {
+			t.Errorf("line %d: no plan after a question", line)
+		}
+		asked = verb == "pick" || verb == "range" || verb == "idle"
 		switch verb {
 		case "", "#":
 		case "version":
@@ -139,8 +144,8 @@ func TestScript(t *testing.T) {
 			t.Fatalf("line %d: %q", line, text)
 		}
 	}
-	if line < 20 {
-		t.Fatalf("the script has %d lines", line)
+	if line < 20 || asked {
+		t.Fatalf("the script has %d lines, and ends with a question: %t", line, asked)
 	}
 }
 
