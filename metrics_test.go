@@ -113,10 +113,10 @@ func TestFilterCounts(t *testing.T) {
 			}
 		}
 		f := db.Metrics().Levels[0].Filter
-		if !filter.IsNone(p) && (f.Asked != 3 || f.Useful != 0 || f.TruePositive != 1 || f.FalsePositive != 2 || f.Unfiltered != 0 || f.ObservedFPR() != 1) {
+		if !filter.IsNone(p) && (f.Probes != 3 || f.Useful != 0 || f.TruePositive != 1 || f.FalsePositive != 2 || f.Unfiltered != 0 || f.ObservedFPR() != 1) {
 			t.Errorf("with a filter that excludes nothing: %+v", f)
 		}
-		if filter.IsNone(p) && (f.Asked != 0 || f.Useful != 0 || f.TruePositive != 0 || f.FalsePositive != 0 || f.Unfiltered != 3) {
+		if filter.IsNone(p) && (f.Probes != 0 || f.Useful != 0 || f.TruePositive != 0 || f.FalsePositive != 0 || f.Unfiltered != 3) {
 			t.Errorf("without a filter: %+v", f)
 		}
 		mustClose(t, db)
