@@ -65,11 +65,11 @@ func (c *filterSizeCmd) Run(e *env) error {
 // ranges prints the size of the smallest range filter that reaches the rate.
 func (c *filterSizeCmd) ranges(e *env, keys, fpr float64) error {
 	length, err := strconv.ParseFloat(c.Range, 64)
-	if err != nil || length < 1 || length >= 1<<62 {
-		return usage(fmt.Errorf("--range %q: not a number of 1 or more", c.Range))
+	if err != nil || !(length >= 1 && length < 1<<62) {
+		return usage(fmt.Errorf("--range %q: not a number from 1 to below 2^62", c.Range))
 	}
-	if !(keys >= 1 && fpr > 0 && fpr < 1) {
-		return usage(fmt.Errorf("--keys must be 1 or more, and --fpr between 0 and 1"))
+	if !(keys >= 1 && keys <= 1<<48 && fpr > 0 && fpr < 1) {
+		return usage(fmt.Errorf("--keys must be from 1 to 2^48, and --fpr between 0 and 1"))
 	}
 	bits, ok := filter.RangeBits(fpr, uint64(length))
 	if !ok {

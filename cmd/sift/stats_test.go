@@ -93,6 +93,14 @@ func TestFilterSize(t *testing.T) {
 		{"--keys", "1e9", "--fpr", "0"},
 		{"--keys", "1e9", "--fpr", "100%"},
 		{"--keys", "1e9", "--fpr", "low"},
+		{"--keys", "1e300"},
+		{"--keys", "1e300", "--range", "100"},
+		{"--keys", "inf", "--range", "100", "--json"},
+		{"--keys", "0.5", "--range", "100"},
+		{"--keys", "1e9", "--fpr", "NaN", "--range", "100"},
+		{"--keys", "1e9", "--range", "NaN"},
+		{"--keys", "1e9", "--range", "0"},
+		{"--keys", "1e9", "--range", "1e300"},
 		{},
 	} {
 		if r := runSift(t, "", append([]string{"filter", "size"}, args...)...); r.status != statusUsage || r.err == "" || r.out != "" {
