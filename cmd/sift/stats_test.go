@@ -1,6 +1,10 @@
 package main
 
 import (
+	"bytes"
+	"context"
+	"io"
+	"math"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -63,6 +67,19 @@ func TestFilterStats(t *testing.T) {
 				t.Errorf("a second time it prints\n%s\nfirst\n%s", again, out)
 			}
 		})
+	}
+}
+
+// TestFilterStatsManyProbes: the largest number of probes begins, and can be interrupted.
+func TestFilterStatsManyProbes(t *testing.T) {
+	db := filepath.Join(t.TempDir(), "db")
+	mustSift(t, lines(100), "load", db)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	var stderr bytes.Buffer
+	args := []string{"filter", "stats", "--probes", strconv.Itoa(math.MaxInt), db}
+	if status := run(ctx, args, strings.NewReader(""), io.Discard, &stderr); status != statusFailed || !strings.Contains(stderr.String(), "interrupted") {
+		t.Errorf("status %d, stderr %q", status, &stderr)
 	}
 }
 
