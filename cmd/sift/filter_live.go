@@ -261,8 +261,12 @@ func (o liveOutput) check() error {
 	if err == nil && !dir.IsDir() {
 		err = fmt.Errorf("%s is not a directory", filepath.Dir(o.Out))
 	}
-	if file, serr := os.Stat(o.Out); serr == nil && file.IsDir() {
+	switch file, serr := os.Stat(o.Out); {
+	case serr != nil: // it does not exist
+	case file.IsDir():
 		err = fmt.Errorf("%s is a directory", o.Out)
+	case !file.Mode().IsRegular():
+		err = fmt.Errorf("%s is not a regular file: it would be replaced, not written to", o.Out)
 	}
 	return err
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -136,6 +137,31 @@ func TestFilterLiveQueryBadLine(t *testing.T) {
 	r := runSift(t, numbers(1, 5001)+"x\n7\n", "filter", "live", "query", "--elements", "int64", file)
 	if r.status != statusFailed || !strings.HasPrefix(r.err, "sift: line 5001: ") {
 		t.Errorf("status %d, %q", r.status, r.err)
+	}
+}
+
+// A device or a socket is not replaced by a file.
+func TestFilterLiveReplacesOnlyFiles(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("Unix sockets are different here")
+	}
+	dir, err := os.MkdirTemp("", "sift") // the names of sockets are short
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "socket")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	r := runSift(t, "a\n", "filter", "live", "build", "bloom(items=10,fpr=0.1)", "-o", path)
+	if r.status != statusFailed || !strings.Contains(r.err, path+" is not a regular file") {
+		t.Errorf("%+v", r)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Type() != os.ModeSocket {
+		t.Errorf("%v, %v", info, err)
 	}
 }
 
