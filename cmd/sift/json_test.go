@@ -92,6 +92,7 @@ func TestDumpJSON(t *testing.T) {
 	for _, want := range []string{
 		`{"type":"entry","key":"key000999","sequence":1000,"kind":"put","value":"value 999"}`,
 		`{"type":"property","name":"sift.filter.policy","value":"ribbon(12)"}`,
+		`{"type":"property","name":"sift.filter.fpr","value":"0.0`, // a fraction, not in percent
 		`"kind":"footer"`, `"kind":"meta","name":"fullfilter.sift.Ribbon"`,
 	} {
 		if !strings.Contains(out, want) {
