@@ -55,13 +55,18 @@ func (c *dumpCmd) Run(e *env) error {
 	}
 	switch kind {
 	case "table":
-		return d.table()
+		err = d.table()
 	case "log":
-		return d.log()
+		err = d.log()
 	case "manifest":
-		return d.manifest()
+		err = d.manifest()
+	default:
+		return usage(fmt.Errorf("%s: the kind of file is not clear from its name or its last bytes; use --as", c.File))
 	}
-	return usage(fmt.Errorf("%s: the kind of file is not clear from its name or its last bytes; use --as", c.File))
+	if d.damaged && isBrokenPipe(err) { // a reader that has gone is not a failure, damage is
+		return errReported
+	}
+	return err
 }
 
 // dumper prints the contents of a file.
