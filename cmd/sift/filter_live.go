@@ -27,8 +27,8 @@ type filterLiveCmd struct {
 
 func (filterLiveCmd) Help() string {
 	return `Filter files: those that a program writes with live.WriteFile of package filter/live, and
-those of Guava's BloomFilter.writeTo, which are recognized. Each line is an element, with the escapes
-that sift uses in keys.`
+those of Guava's BloomFilter.writeTo, which are recognized. Each line of standard input is an
+element: text with the escapes that sift uses in keys, or what --elements names.`
 }
 
 // elements is the flag for the type of the elements on standard input.
