@@ -113,6 +113,7 @@ func TestStories(t *testing.T) {
 			{args: "get DB -- -k", out: "-v\n"},
 			{args: "scan DB", out: "\tempty\n-k\t-v\nk\t\n"},
 			{args: "scan --hex DB", out: "\t656d707479\n2d6b\t2d76\n6b\t\n"},
+			{args: "scan --from=-k --to=-l DB", out: "-k\t-v\n"},
 			{args: "delete DB -- '' -k"},
 			{args: "scan DB", out: "k\t\n"},
 		}},
