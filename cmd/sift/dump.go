@@ -36,18 +36,18 @@ Examples:
 }
 
 func (c *dumpCmd) Run(e *env) error {
-	f, err := os.Open(c.File)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	info, err := f.Stat()
+	info, err := os.Stat(c.File) // first, because opening a pipe would wait for a writer
 	if err != nil {
 		return err
 	}
 	if !info.Mode().IsRegular() {
 		return fmt.Errorf("%s is not a regular file; dump reads one file of a database", c.File)
 	}
+	f, err := os.Open(c.File)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
 	d := dumper{env: e, form: c.form, json: c.JSON, entries: c.Entries, path: c.File, file: f, size: info.Size()}
 	kind := c.As
 	if kind == "auto" {

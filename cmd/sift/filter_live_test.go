@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -142,20 +141,7 @@ func TestFilterLiveQueryBadLine(t *testing.T) {
 
 // A device or a socket is not replaced by a file.
 func TestFilterLiveReplacesOnlyFiles(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("Unix sockets are different here")
-	}
-	dir, err := os.MkdirTemp("", "sift") // the names of sockets are short
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
-	path := filepath.Join(dir, "socket")
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
+	path := socket(t)
 	r := runSift(t, "a\n", "filter", "live", "build", "bloom(items=10,fpr=0.1)", "-o", path)
 	if r.status != statusFailed || !strings.Contains(r.err, path+" is not a regular file") {
 		t.Errorf("%+v", r)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -47,6 +48,26 @@ func mustSift(t *testing.T, stdin string, args ...string) string {
 
 // noSuchFile is part of the error of Unix for a missing file.
 const noSuchFile = "no such file"
+
+// socket returns the path of a Unix socket, a file that is neither regular nor a directory.
+func socket(t *testing.T) string {
+	t.Helper()
+	if runtime.GOOS == "windows" {
+		t.Skip("Unix sockets are different here")
+	}
+	dir, err := os.MkdirTemp("", "sift") // the path of a socket must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	path := filepath.Join(dir, "socket")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return path
+}
 
 // step is one command of a story. DB in its arguments and expectations stands
 // for a directory that does not exist when the story begins.
