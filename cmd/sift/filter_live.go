@@ -179,7 +179,7 @@ func buildLines[T any](c live.Config, parse func(line string) (T, error)) (lineS
 // leastMemory returns a lower bound of a new filter's memory in bytes.
 func leastMemory(c live.Config) float64 {
 	bits := float64(c.Bits)
-	if c.Items > 0 {
+	if c.Items > 0 && c.FPR > 0 { // without an FPR, building the filter fails
 		bits = -float64(c.Items) * math.Log(c.FPR) / (math.Ln2 * math.Ln2)
 	}
 	switch {

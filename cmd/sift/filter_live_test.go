@@ -166,6 +166,8 @@ func TestFilterLiveRefuses(t *testing.T) {
 		{numbers(0, 5000), "filter is full", []string{"build", "cuckoo(items=10,fpr=0.1)", "-o", file}},
 		{"", "growth is not a field", []string{"build", "bloom(items=10,growth=2)", "-o", file}},
 		{"", "FPR 7 is not", []string{"build", "bloom(items=10,fpr=7)", "-o", file}},
+		{"", "FPR 0 is not", []string{"build", "bloom(items=10)", "-o", file}},
+		{"", "FPR 0 is not", []string{"build", "sharded(shards=2,of=counting(items=10))", "-o", file}},
 		{"", "Guava's format has no cuckoo filter", []string{"build", "cuckoo(items=10,fpr=0.1)", "-o", file, "--guava"}},
 		{"", missing, []string{"query", file}},
 		{"", "1.00 TiB or more, above --max-memory 16.0 GiB", []string{"build", "bloom(bits=8796093022208,hashes=3)", "-o", file}},
