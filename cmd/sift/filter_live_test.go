@@ -173,6 +173,8 @@ func TestFilterLiveRefuses(t *testing.T) {
 		{"", "1.00 TiB or more, above --max-memory 16.0 GiB", []string{"build", "bloom(bits=8796093022208,hashes=3)", "-o", file}},
 		{"", "or more, above --max-memory", []string{"build", "sharded(shards=100000,of=counting(items=1e8,fpr=0.01))", "-o", file}},
 		{"", "or more, above --max-memory 1.00 KiB", []string{"build", "--max-memory", "1KiB", "cuckoo(items=1e6,fpr=0.01)", "-o", file}},
+		{numbers(0, 20_000), ", above --max-memory 4.00 KiB", []string{"build", "--max-memory", "4KiB", "scalable(items=100,fpr=0.01)", "-o", file}},
+		{"", "the filter takes", []string{"build", "--max-memory", "1200000", "bloom(items=1e6,fpr=0.01,scheme=blocked)", "-o", file}},
 		{"", "filled by a program", []string{"build", "rotating(items=10,fpr=0.1)", "-o", file}},
 		{"", filepath.Dir(file) + " is a directory", []string{"build", "bloom(items=10,fpr=0.1)", "-o", filepath.Dir(file)}},
 	} {
