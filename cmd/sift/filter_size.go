@@ -21,7 +21,8 @@ func (filterSizeCmd) Help() string {
 the smallest configuration that reaches the rate, next to the information-theoretic limit
 (log2(1/rate) bits per key) and a classic Bloom filter with one large bit array. The names in the
 first column, except those two, can be given to --filter. A database has one filter per table; the
-figures hold for one filter and for the sum of many large ones.
+figures hold for one filter and for the sum of many large ones. With --range it prints the smallest
+range filter instead; these are for programs only (Options.RangeFilter).
 
 Examples:
 
