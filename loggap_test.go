@@ -190,6 +190,13 @@ func TestLogsAfterMissingOne(t *testing.T) {
 				}
 				mustClose(t, db)
 			}
+			if !tc.damage {
+				return
+			}
+			report, err := Repair("db", uncached(mem))
+			if err != nil || len(report.Dropped) != 1 || !strings.Contains(report.Dropped[0].Error(), named) {
+				t.Errorf("Repair: %+v, %v; want one report, of %s", report, err, named)
+			}
 		})
 	}
 }
