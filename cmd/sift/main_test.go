@@ -123,6 +123,7 @@ func TestStories(t *testing.T) {
 			{args: "get DB user:17", out: "Grace\n"},
 			{args: "delete DB user:17"},
 			{args: "get DB user:17", err: `key "user:17": there is no such key`},
+			{args: `get DB a\tb\x00`, err: `key "a\tb\x00": there is no such key`},
 			{args: "delete DB user:17"},
 		}},
 		{"edge keys", []step{
