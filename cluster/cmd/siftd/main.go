@@ -149,7 +149,7 @@ func (o *options) resolve() (err error) {
 			return err
 		}
 	}
-	if o.clientCert != "" || o.clientKey != "" {
+	if o.clientCert != "" || o.clientKey != "" || o.clientCA != "" {
 		cert, err := tls.LoadX509KeyPair(o.clientCert, o.clientKey)
 		if err != nil {
 			return fmt.Errorf("--tls-cert: %w", err)
