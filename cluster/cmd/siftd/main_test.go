@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -176,6 +177,17 @@ func page(c *http.Client, url, password string) (string, error) {
 		err = errors.Join(err, errors.New(resp.Status))
 	}
 	return string(body), err
+}
+
+// TestBackupAuthority: with --tls-ca, backup uses TLS for an address without a scheme.
+func TestBackupAuthority(t *testing.T) {
+	ca, _, _ := testca.New(t).Files(t)
+	page := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a request without TLS") }))
+	defer page.Close()
+	args := []string{"--http", page.Listener.Addr().String(), "--to", filepath.Join(t.TempDir(), "backup"), "--tls-ca", ca}
+	if err := backup(t.Context(), args); err == nil {
+		t.Error("no error")
+	}
 }
 
 // TestRefusedFlags: unsafe or impossible flags are rejected at the start.
