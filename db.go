@@ -1,7 +1,7 @@
-// Package sift is a small LevelDB-compatible key-value store that answers lookups for
-// missing keys without touching the disk. Every table carries one filter over all its
-// keys. The filters stay in memory, and a lookup probes them, on every level, before it
-// reads a block. A lookup for a key that is not there costs a hash and a few cache lines.
+// Package sift is a small LevelDB-compatible key-value store that hardly ever touches the
+// disk for an absent key. Every table carries one filter over all its keys. The filters
+// stay in memory, and a lookup probes them, on every level, before it reads a block. A
+// lookup of an absent key usually costs a hash and a few cache lines.
 //
 // The directory on disk is a LevelDB database: LevelDB and goleveldb open it, and sift
 // opens theirs.

@@ -142,7 +142,8 @@ func TestGapBetweenLogs(t *testing.T) {
 
 // goleveldb removes a log without entries for a newer one while the MANIFEST still names it. If it
 // is killed after the newer one has become full as well, there are two logs: the first must begin
-// where the MANIFEST ends, and the second where the first ends.
+// where the MANIFEST ends, and the second where the first ends. sift removes no log that the
+// MANIFEST names, so a newer log of sift's without entries does not show that nothing is missing.
 func TestLogsAfterMissingOne(t *testing.T) {
 	for _, tc := range []struct {
 		desc   string
@@ -157,6 +158,11 @@ func TestLogsAfterMissingOne(t *testing.T) {
 		{"three logs", [][]byte{logOf(t, 1, 2), logOf(t, 3), logOf(t, 4, 5)}, 5, false},
 		{"the first begins late", [][]byte{logOf(t, 2, 3), logOf(t, 4)}, 0, true},
 		{"the second begins late", [][]byte{logOf(t, 1, 2), logOf(t, 4, 5)}, 0, true},
+		{"one log of sift's", [][]byte{logOf(t, -1, 1, 2)}, 2, false},
+		{"the second is sift's, of an Open that was killed", [][]byte{logOf(t, 1, 2), logOf(t, -3)}, 2, false},
+		{"one log of sift's, created ahead", [][]byte{logOf(t, -1)}, 0, true},
+		{"one log of sift's without entries", [][]byte{append(logOf(t, -1), make([]byte, 5000)...)}, 0, true},
+		{"two logs of sift's, both created ahead", [][]byte{logOf(t, -1), logOf(t, -1)}, 0, true},
 	} {
 		t.Run(tc.desc, func(t *testing.T) {
 			mem := vfstest.NewMem()
@@ -183,6 +189,13 @@ func TestLogsAfterMissingOne(t *testing.T) {
 					checkKeys(t, db, tc.keys)
 				}
 				mustClose(t, db)
+			}
+			if !tc.damage {
+				return
+			}
+			report, err := Repair("db", uncached(mem))
+			if err != nil || len(report.Dropped) != 1 || !strings.Contains(report.Dropped[0].Error(), named) {
+				t.Errorf("Repair: %+v, %v; want one report, of %s", report, err, named)
 			}
 		})
 	}

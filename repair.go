@@ -150,9 +150,13 @@ func (r *repairer) trustManifest(names []string) {
 			tables = append(tables, filepath.Base(path))
 		}
 	}
-	if _, _, err := r.db.logs.Find(state, names); err != nil {
+	_, missing, err := r.db.logs.Find(state, names)
+	if err != nil {
 		r.drop(err)
 		return
+	}
+	if missing != nil {
+		r.drop(missing) // it may have been empty: see Find
 	}
 	r.tables = tables
 	r.logs = slices.DeleteFunc(r.logs, func(name string) bool {

@@ -121,6 +121,11 @@ func (b *browser) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // isHost reports whether a Host header is the server's address or localhost: names that no
 // other site can have.
 func (b *browser) isHost(host string) bool {
-	port := fmt.Sprint(b.addr.Port)
-	return host == b.addr.String() || host == net.JoinHostPort("localhost", port)
+	for _, name := range []string{b.addr.String(), net.JoinHostPort("localhost", fmt.Sprint(b.addr.Port))} {
+		// Browsers leave out the default port.
+		if host == name || host == strings.TrimSuffix(name, ":80") {
+			return true
+		}
+	}
+	return false
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -226,6 +227,29 @@ func TestBrowseDamage(t *testing.T) {
 	} {
 		if _, body := fetch(t, root+page); !strings.Contains(body, want) {
 			t.Errorf("%s: no %q in\n%s", page, want, body)
+		}
+	}
+}
+
+// TestBrowseDefaultPort: browsers leave out port 80, and no other port.
+func TestBrowseDefaultPort(t *testing.T) {
+	for _, c := range []struct {
+		ip   net.IP
+		port int
+		host string
+		want bool
+	}{
+		{net.IPv4(127, 0, 0, 1), 80, "127.0.0.1", true},
+		{net.IPv4(127, 0, 0, 1), 80, "127.0.0.1:80", true},
+		{net.IPv4(127, 0, 0, 1), 80, "localhost", true},
+		{net.IPv6loopback, 80, "[::1]", true},
+		{net.IPv4(127, 0, 0, 1), 80, "attacker.example", false},
+		{net.IPv4(127, 0, 0, 1), 8080, "127.0.0.1", false},
+		{net.IPv4(127, 0, 0, 1), 8080, "localhost", false},
+	} {
+		b := &browser{addr: &net.TCPAddr{IP: c.ip, Port: c.port}}
+		if got := b.isHost(c.host); got != c.want {
+			t.Errorf("%v: isHost(%q) is %v", b.addr, c.host, got)
 		}
 	}
 }

@@ -67,7 +67,7 @@ func (c *checkCmd) json(e *env, r *sift.CheckReport, faults []string) error {
 		Faults  []string `json:"faults"`
 		Notes   []string `json:"notes"`
 	}{r.Tables, r.Bytes, r.Filters, r.Logs, r.Entries, r.Keys, faults, append([]string{}, r.Notes...)})
-	if err == nil && r.Faults > 0 {
+	if r.Faults > 0 && (err == nil || isBrokenPipe(err)) {
 		return errReported
 	}
 	return err

@@ -8,8 +8,8 @@ type checkpointCmd struct {
 }
 
 func (checkpointCmd) Help() string {
-	return `Copies a database. The tables of the copy are hard links, so it is made quickly and takes
-hardly any space until the two databases diverge. Both can be written to afterwards.
+	return `Copies a database. The tables of the copy are hard links, so copying is fast and takes hardly
+any space until the two databases diverge. Both can be written to afterwards.
 
 Example:
 

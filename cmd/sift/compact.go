@@ -16,8 +16,8 @@ type compactCmd struct {
 
 func (compactCmd) Help() string {
 	return `Compacts the tables of a key range, or all tables, into the deepest level that holds any
-of them. This frees the space of deleted and overwritten values. Every table that it writes has the
-filter that --filter names.
+of them. This frees the space of deleted and overwritten values. Tables that are already in that
+level are rewritten, too, if their filter is not the one that new tables get.
 
 Examples:
 

@@ -20,8 +20,8 @@ type deleteCmd struct {
 func (deleteCmd) Help() string {
 	return `Deletes keys, atomically. It is not an error if a key does not exist. The deletion is
 durable when the verb returns. With --range or --prefix, tables that lie wholly within the range
-are dropped without being read. This is not atomic: if it is interrupted, only some of the keys
-may be deleted, and the verb can be run again.
+are dropped without being read. This is not atomic: after an interrupt, some of the keys may have
+been deleted and others not, and the verb can be run again.
 
 Examples:
 

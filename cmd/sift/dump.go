@@ -36,18 +36,18 @@ Examples:
 }
 
 func (c *dumpCmd) Run(e *env) error {
-	f, err := os.Open(c.File)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	info, err := f.Stat()
+	info, err := os.Stat(c.File) // first, because opening a pipe would wait for a writer
 	if err != nil {
 		return err
 	}
 	if !info.Mode().IsRegular() {
 		return fmt.Errorf("%s is not a regular file; dump reads one file of a database", c.File)
 	}
+	f, err := os.Open(c.File)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
 	d := dumper{env: e, form: c.form, json: c.JSON, entries: c.Entries, path: c.File, file: f, size: info.Size()}
 	kind := c.As
 	if kind == "auto" {
@@ -55,13 +55,18 @@ func (c *dumpCmd) Run(e *env) error {
 	}
 	switch kind {
 	case "table":
-		return d.table()
+		err = d.table()
 	case "log":
-		return d.log()
+		err = d.log()
 	case "manifest":
-		return d.manifest()
+		err = d.manifest()
+	default:
+		return usage(fmt.Errorf("%s: the kind of file is not clear from its name or its last bytes; use --as", c.File))
 	}
-	return usage(fmt.Errorf("%s: the kind of file is not clear from its name or its last bytes; use --as", c.File))
+	if d.damaged && isBrokenPipe(err) { // a reader that has gone is not a failure, damage is
+		return errReported
+	}
+	return err
 }
 
 // dumper prints the contents of a file.

@@ -192,7 +192,11 @@ func (t *tableDump) property(p sstable.Property) (value string, text bool) {
 		return t.internalKey(p.Value), false
 	case "sift.filter.fpr":
 		if len(p.Value) == 8 {
-			return rate(math.Float64frombits(binary.LittleEndian.Uint64(p.Value))), false
+			fpr := math.Float64frombits(binary.LittleEndian.Uint64(p.Value))
+			if t.json {
+				return strconv.FormatFloat(fpr, 'g', -1, 64), false
+			}
+			return rate(fpr), false
 		}
 	case "sift.filter.checksums":
 		var sums []string

@@ -125,3 +125,11 @@ func TestDumpManifest(t *testing.T) {
 		t.Errorf("a file of an unknown kind: status %d, stderr %q", r.status, r.err)
 	}
 }
+
+// TestDumpOnlyFiles: dump does not open a pipe or a socket, which could block.
+func TestDumpOnlyFiles(t *testing.T) {
+	path := socket(t)
+	if r := runSift(t, "", "dump", path); r.status != statusFailed || !strings.Contains(r.err, path+" is not a regular file") {
+		t.Errorf("%+v", r)
+	}
+}

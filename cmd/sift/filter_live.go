@@ -27,8 +27,8 @@ type filterLiveCmd struct {
 
 func (filterLiveCmd) Help() string {
 	return `Filter files: those that a program writes with live.WriteFile of package filter/live, and
-those of Guava's BloomFilter.writeTo, which are recognized. Each line is an element, with the escapes
-that sift uses in keys.`
+those of Guava's BloomFilter.writeTo, which are recognized. Each line of standard input is an
+element: text with the escapes that sift uses in keys, or what --elements names.`
 }
 
 // elements is the flag for the type of the elements on standard input.
@@ -179,7 +179,7 @@ func buildLines[T any](c live.Config, parse func(line string) (T, error)) (lineS
 // leastMemory returns a lower bound of a new filter's memory in bytes.
 func leastMemory(c live.Config) float64 {
 	bits := float64(c.Bits)
-	if c.Items > 0 {
+	if c.Items > 0 && c.FPR > 0 { // without an FPR, building the filter fails
 		bits = -float64(c.Items) * math.Log(c.FPR) / (math.Ln2 * math.Ln2)
 	}
 	switch {
@@ -261,8 +261,12 @@ func (o liveOutput) check() error {
 	if err == nil && !dir.IsDir() {
 		err = fmt.Errorf("%s is not a directory", filepath.Dir(o.Out))
 	}
-	if file, serr := os.Stat(o.Out); serr == nil && file.IsDir() {
+	switch file, serr := os.Stat(o.Out); {
+	case serr != nil: // it does not exist
+	case file.IsDir():
 		err = fmt.Errorf("%s is a directory", o.Out)
+	case !file.Mode().IsRegular():
+		err = fmt.Errorf("%s is not a regular file: it would be replaced, not written to", o.Out)
 	}
 	return err
 }

@@ -139,6 +139,18 @@ func TestFilterLiveQueryBadLine(t *testing.T) {
 	}
 }
 
+// A device or a socket is not replaced by a file.
+func TestFilterLiveReplacesOnlyFiles(t *testing.T) {
+	path := socket(t)
+	r := runSift(t, "a\n", "filter", "live", "build", "bloom(items=10,fpr=0.1)", "-o", path)
+	if r.status != statusFailed || !strings.Contains(r.err, path+" is not a regular file") {
+		t.Errorf("%+v", r)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Type() != os.ModeSocket {
+		t.Errorf("%v, %v", info, err)
+	}
+}
+
 // A failure is reported with its line, and leaves no file.
 func TestFilterLiveRefuses(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "f")
@@ -154,11 +166,15 @@ func TestFilterLiveRefuses(t *testing.T) {
 		{numbers(0, 5000), "filter is full", []string{"build", "cuckoo(items=10,fpr=0.1)", "-o", file}},
 		{"", "growth is not a field", []string{"build", "bloom(items=10,growth=2)", "-o", file}},
 		{"", "FPR 7 is not", []string{"build", "bloom(items=10,fpr=7)", "-o", file}},
+		{"", "FPR 0 is not", []string{"build", "bloom(items=10)", "-o", file}},
+		{"", "FPR 0 is not", []string{"build", "sharded(shards=2,of=counting(items=10))", "-o", file}},
 		{"", "Guava's format has no cuckoo filter", []string{"build", "cuckoo(items=10,fpr=0.1)", "-o", file, "--guava"}},
 		{"", missing, []string{"query", file}},
 		{"", "1.00 TiB or more, above --max-memory 16.0 GiB", []string{"build", "bloom(bits=8796093022208,hashes=3)", "-o", file}},
 		{"", "or more, above --max-memory", []string{"build", "sharded(shards=100000,of=counting(items=1e8,fpr=0.01))", "-o", file}},
 		{"", "or more, above --max-memory 1.00 KiB", []string{"build", "--max-memory", "1KiB", "cuckoo(items=1e6,fpr=0.01)", "-o", file}},
+		{numbers(0, 20_000), ", above --max-memory 4.00 KiB", []string{"build", "--max-memory", "4KiB", "scalable(items=100,fpr=0.01)", "-o", file}},
+		{"", "the filter takes", []string{"build", "--max-memory", "1200000", "bloom(items=1e6,fpr=0.01,scheme=blocked)", "-o", file}},
 		{"", "filled by a program", []string{"build", "rotating(items=10,fpr=0.1)", "-o", file}},
 		{"", filepath.Dir(file) + " is a directory", []string{"build", "bloom(items=10,fpr=0.1)", "-o", filepath.Dir(file)}},
 	} {

@@ -43,6 +43,9 @@ func (c *liveBuildCmd) Run(e *env) error {
 		return usage(fmt.Errorf("%s takes %s or more, above --max-memory %s", &config, size(int64(min(least, 1<<62))), size(int64(c.MaxMemory))))
 	}
 	f, err := c.build(config)
+	if err == nil {
+		err = c.fits(f)
+	}
 	if err != nil {
 		return usage(err)
 	}
@@ -62,7 +65,7 @@ func (c *liveBuildCmd) Run(e *env) error {
 		if err != nil {
 			return fmt.Errorf("line %d: %w", first+int64(n), err)
 		}
-		return nil
+		return c.fits(f) // some kinds grow
 	})
 	if err != nil {
 		return err
@@ -72,6 +75,14 @@ func (c *liveBuildCmd) Run(e *env) error {
 	}
 	_, err = fmt.Fprintf(e.out, "%s, %s new; %s; FPR now %s\n", amount(total, "line"), count(fresh), size(f.filter().MemoryBytes()), rate(f.filter().FPR()))
 	return err
+}
+
+// fits returns an error if a filter takes more than --max-memory.
+func (c *liveBuildCmd) fits(f lineSet) error {
+	if n := int64(f.filter().MemoryBytes()); n > int64(c.MaxMemory) {
+		return fmt.Errorf("the filter takes %s, above --max-memory %s", size(n), size(int64(c.MaxMemory)))
+	}
+	return nil
 }
 
 type liveMergeCmd struct {

@@ -21,7 +21,8 @@ func (filterSizeCmd) Help() string {
 the smallest configuration that reaches the rate, next to the information-theoretic limit
 (log2(1/rate) bits per key) and a classic Bloom filter with one large bit array. The names in the
 first column, except those two, can be given to --filter. A database has one filter per table; the
-figures hold for one filter and for the sum of many large ones.
+figures hold for one filter and for the sum of many large ones. With --range it prints the smallest
+range filter instead; these are for programs only (Options.RangeFilter).
 
 Examples:
 
@@ -65,11 +66,11 @@ func (c *filterSizeCmd) Run(e *env) error {
 // ranges prints the size of the smallest range filter that reaches the rate.
 func (c *filterSizeCmd) ranges(e *env, keys, fpr float64) error {
 	length, err := strconv.ParseFloat(c.Range, 64)
-	if err != nil || length < 1 || length >= 1<<62 {
-		return usage(fmt.Errorf("--range %q: not a number of 1 or more", c.Range))
+	if err != nil || !(length >= 1 && length < 1<<62) {
+		return usage(fmt.Errorf("--range %q: not a number from 1 to below 2^62", c.Range))
 	}
-	if !(keys >= 1 && fpr > 0 && fpr < 1) {
-		return usage(fmt.Errorf("--keys must be 1 or more, and --fpr between 0 and 1"))
+	if !(keys >= 1 && keys <= 1<<48 && fpr > 0 && fpr < 1) {
+		return usage(fmt.Errorf("--keys must be from 1 to 2^48, and --fpr between 0 and 1"))
 	}
 	bits, ok := filter.RangeBits(fpr, uint64(length))
 	if !ok {

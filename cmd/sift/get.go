@@ -34,7 +34,7 @@ func (c *getCmd) Run(e *env) error {
 	return e.readOnly(c.Dir, func(db *sift.DB) error {
 		value, err := db.Get(key)
 		if errors.Is(err, sift.ErrNotFound) {
-			return fmt.Errorf("key %q: %w", c.Key, errNoKey)
+			return fmt.Errorf(`key "%s": %w`, c.append(nil, key), errNoKey)
 		}
 		if err != nil {
 			return err

@@ -1,12 +1,17 @@
 package main
 
 import (
+	"bufio"
+	"context"
 	"encoding/json"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/siftdb/sift"
 )
 
 // decode reads one JSON value that a command has printed.
@@ -92,6 +97,7 @@ func TestDumpJSON(t *testing.T) {
 	for _, want := range []string{
 		`{"type":"entry","key":"key000999","sequence":1000,"kind":"put","value":"value 999"}`,
 		`{"type":"property","name":"sift.filter.policy","value":"ribbon(12)"}`,
+		`{"type":"property","name":"sift.filter.fpr","value":"0.0`, // a fraction, not in percent
 		`"kind":"footer"`, `"kind":"meta","name":"fullfilter.sift.Ribbon"`,
 	} {
 		if !strings.Contains(out, want) {
@@ -155,6 +161,19 @@ func TestJSONOfDamage(t *testing.T) {
 	r = runSift(t, "", "dump", "--json", tables[0])
 	if r.status != statusFailed || !strings.Contains(r.out, `"error":"checksum mismatch`) {
 		t.Errorf("dump: status %d: %s", r.status, r.out)
+	}
+
+	// So it is if the reader of the output leaves after the damage.
+	gone := &failingWriter{err: io.ErrClosedPipe}
+	e := &env{ctx: context.Background(), out: bufio.NewWriterSize(gone, 4096), err: io.Discard}
+	err = (&dumpCmd{As: "auto", Entries: true, File: tables[0]}).Run(e)
+	if status := e.fail(err); status != statusFailed {
+		t.Errorf("dump without a reader: %v, status %d", err, status)
+	}
+	e.out = bufio.NewWriterSize(gone, 16)
+	err = (&checkCmd{}).json(e, &sift.CheckReport{Faults: 1}, []string{"a fault of a table"})
+	if status := e.fail(err); status != statusFailed {
+		t.Errorf("check without a reader: %v, status %d", err, status)
 	}
 }
 

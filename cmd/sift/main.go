@@ -59,17 +59,17 @@ type commands struct {
 }
 
 const description = `sift works on LevelDB-compatible databases with one filter per table, which
-answers lookups for missing keys without touching the disk.
+answers most lookups of absent keys without reading from the disk.
 
 Keys and values are text: \t \n \r and \\ stand for a tab, a line feed, a carriage
 return and a backslash, and \xHH for any unprintable byte. Verbs print and read this
 form, or hexadecimal with --hex. Put -- before a key that begins with a dash, as in:
-sift get db -- -key.
+sift get db -- -key. For a flag, write: sift scan --from=-key db.
 
 Verbs that only read open the database read-only, so several can run at once.
 
 The exit status is 0 on success, 1 if a key does not exist, 2 if the command line is wrong,
-and 3 if a verb fails or finds damage.`
+and 3 if a verb fails, is interrupted or finds damage.`
 
 // The exit statuses.
 const (

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -47,6 +48,26 @@ func mustSift(t *testing.T, stdin string, args ...string) string {
 
 // noSuchFile is part of the error of Unix for a missing file.
 const noSuchFile = "no such file"
+
+// socket returns the path of a Unix socket, a file that is neither regular nor a directory.
+func socket(t *testing.T) string {
+	t.Helper()
+	if runtime.GOOS == "windows" {
+		t.Skip("Unix sockets are different here")
+	}
+	dir, err := os.MkdirTemp("", "sift") // the path of a socket must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	path := filepath.Join(dir, "socket")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return path
+}
 
 // step is one command of a story. DB in its arguments and expectations stands
 // for a directory that does not exist when the story begins.
@@ -102,6 +123,7 @@ func TestStories(t *testing.T) {
 			{args: "get DB user:17", out: "Grace\n"},
 			{args: "delete DB user:17"},
 			{args: "get DB user:17", err: `key "user:17": there is no such key`},
+			{args: `get DB a\tb\x00`, err: `key "a\tb\x00": there is no such key`},
 			{args: "delete DB user:17"},
 		}},
 		{"edge keys", []step{
@@ -113,6 +135,7 @@ func TestStories(t *testing.T) {
 			{args: "get DB -- -k", out: "-v\n"},
 			{args: "scan DB", out: "\tempty\n-k\t-v\nk\t\n"},
 			{args: "scan --hex DB", out: "\t656d707479\n2d6b\t2d76\n6b\t\n"},
+			{args: "scan --from=-k --to=-l DB", out: "-k\t-v\n"},
 			{args: "delete DB -- '' -k"},
 			{args: "scan DB", out: "k\t\n"},
 		}},

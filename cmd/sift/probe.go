@@ -45,7 +45,7 @@ func probeFilter(ctx context.Context, r *sstable.Reader, probes int, seed uint64
 	}
 	var key []byte
 	// Keys that are in the table do not count, so there are more tries than probes.
-	for tries := 0; tries < 2*probes && t.probes < probes; tries++ {
+	for tries := 0; tries/2 < probes && t.probes < probes; tries++ {
 		if tries%1024 == 0 && ctx.Err() != nil {
 			return t, ctx.Err()
 		}

@@ -22,7 +22,7 @@ type serveCmd struct {
 	writing
 	Addr         string        `default:"127.0.0.1:6380" placeholder:"HOST:PORT" help:"Listen here (${default}). Non-loopback addresses require a password."`
 	HTTP         string        `name:"http" placeholder:"HOST:PORT" help:"Serve the status page and /metrics here. Default: do not serve them."`
-	Pprof        bool          `help:"Serve /debug/pprof there too."`
+	Pprof        bool          `help:"Serve /debug/pprof there too (with --http)."`
 	PasswordFile string        `placeholder:"FILE" help:"Require the password on the first line of this file. Default: the environment variable SIFT_PASSWORD."`
 	TLSCert      string        `name:"tls-cert" placeholder:"FILE" help:"The TLS certificate, followed by its chain."`
 	TLSKey       string        `name:"tls-key" placeholder:"FILE" help:"The certificate's key."`
@@ -124,6 +124,12 @@ func (c *serveCmd) config(log *slog.Logger) (serve.Config, error) {
 	}
 	if c.MaxClients < 1 || c.MaxClients > 1<<30 {
 		return serve.Config{}, usage(errors.New("--max-clients must be positive, and at most 2^30"))
+	}
+	if c.Timeout < 0 || c.Grace < 0 {
+		return serve.Config{}, usage(errors.New("--timeout and --grace must not be negative"))
+	}
+	if c.Pprof && c.HTTP == "" {
+		return serve.Config{}, usage(errors.New("--pprof needs --http"))
 	}
 	cfg := serve.Config{
 		Addr: c.Addr, HTTPAddr: c.HTTP, Pprof: c.Pprof, FilterBytes: int64(c.FilterMemory), RequestBytes: int64(c.ClientMemory) / collected,

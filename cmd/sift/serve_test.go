@@ -148,6 +148,9 @@ func TestServeRefuses(t *testing.T) {
 		{"must be positive", []string{"--max-clients", "0"}},
 		{"is not a size", []string{"--client-memory", "64megs"}},
 		{"at most 512MiB", []string{"--max-value", "513MiB"}},
+		{"must not be negative", []string{"--timeout=-1s"}},
+		{"must not be negative", []string{"--grace=-1s"}},
+		{"--pprof needs --http", []string{"--pprof"}},
 		{"must be one of", []string{"--fsync", "sometimes"}},
 		{"must be one of", []string{"--bloom", "loose"}},
 	} {

@@ -102,7 +102,7 @@ func (s *shell) interact(in *os.File) error {
 	t := term.NewTerminal(struct {
 		io.Reader
 		io.Writer
-	}{in, os.Stdout}, "sift> ")
+	}{s.input(), os.Stdout}, "sift> ") // SIGTERM ends a read
 	t.AutoCompleteCallback = func(line string, pos int, key rune) (string, int, bool) {
 		return s.tab(t, line, pos, key)
 	}
@@ -110,9 +110,9 @@ func (s *shell) interact(in *os.File) error {
 	signal.Reset(os.Interrupt)
 	for {
 		line, err := readLine(t, in)
-		if err == io.EOF {
+		if err == io.EOF || s.ctx.Err() != nil {
 			_, err = fmt.Fprintln(s.out)
-			return err
+			return cmp.Or(s.ctx.Err(), err)
 		}
 		if err != nil {
 			return err

@@ -1,6 +1,10 @@
 package main
 
 import (
+	"bytes"
+	"context"
+	"io"
+	"math"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -66,6 +70,19 @@ func TestFilterStats(t *testing.T) {
 	}
 }
 
+// TestFilterStatsManyProbes: the largest number of probes begins, and can be interrupted.
+func TestFilterStatsManyProbes(t *testing.T) {
+	db := filepath.Join(t.TempDir(), "db")
+	mustSift(t, lines(100), "load", db)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	var stderr bytes.Buffer
+	args := []string{"filter", "stats", "--probes", strconv.Itoa(math.MaxInt), db}
+	if status := run(ctx, args, strings.NewReader(""), io.Discard, &stderr); status != statusFailed || !strings.Contains(stderr.String(), "interrupted") {
+		t.Errorf("status %d, stderr %q", status, &stderr)
+	}
+}
+
 func TestFilterSize(t *testing.T) {
 	out := mustSift(t, "", "filter", "size", "--keys", "1e9", "--fpr", "0.1%")
 	for _, want := range []string{`(?m)^limit +1\.16 GiB +9\.97 +0\.0 %`, `(?m)^classic bloom +1\.67 GiB +14\.38 +44\.`, `(?m)^bloom\(`} {
@@ -93,6 +110,14 @@ func TestFilterSize(t *testing.T) {
 		{"--keys", "1e9", "--fpr", "0"},
 		{"--keys", "1e9", "--fpr", "100%"},
 		{"--keys", "1e9", "--fpr", "low"},
+		{"--keys", "1e300"},
+		{"--keys", "1e300", "--range", "100"},
+		{"--keys", "inf", "--range", "100", "--json"},
+		{"--keys", "0.5", "--range", "100"},
+		{"--keys", "1e9", "--fpr", "NaN", "--range", "100"},
+		{"--keys", "1e9", "--range", "NaN"},
+		{"--keys", "1e9", "--range", "0"},
+		{"--keys", "1e9", "--range", "1e300"},
 		{},
 	} {
 		if r := runSift(t, "", append([]string{"filter", "size"}, args...)...); r.status != statusUsage || r.err == "" || r.out != "" {

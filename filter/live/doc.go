@@ -19,14 +19,14 @@
 // processes.
 //
 // All implement the interfaces that apply to them: Filter, Adder, FallibleAdder, Deleter,
-// Merger and Cloner. Each filter can be saved: with WriteTo and ReadFrom, MarshalBinary and
-// UnmarshalBinary (and so encoding/gob), WriteFile and ReadFile. Build makes most of them
-// from a Config, which is JSON or text such as bloom(items=1e6,fpr=0.001).
+// Merger, Cloner and Resetter. Each filter can be saved: with WriteTo and ReadFrom, MarshalBinary
+// and UnmarshalBinary (and so encoding/gob), WriteFile and ReadFile. Build makes most of them from
+// a Config, which is JSON or text such as bloom(items=1e6,fpr=0.001).
 //
-// A negative answer is certain: the element was not added, or was deleted. A positive one may be
-// wrong; the share of absent elements that get one is the false positive rate (FPR). All filters
-// are safe for concurrent use, except an Unshared Bloom, and except that nothing else may run
-// during ReadFrom and UnmarshalBinary.
+// A negative answer is certain, except that of a Pair: the element was not added, or was deleted or
+// has expired since. A positive one may be wrong; the share of absent elements that get one is the
+// false positive rate (FPR). All filters are safe for concurrent use, except an Unshared Bloom, and
+// except that nothing else may run during ReadFrom and UnmarshalBinary.
 //
 // Filters are made by constructors. The zero value of a filter whose elements need no Funnel can
 // only be read into, with ReadFrom or UnmarshalBinary; a Rotating always needs its constructor.

@@ -135,11 +135,25 @@ func (l *logReplay) next(payload []byte, offset int64) (done bool, err error) {
 
 // end handles the end of the log, once all its records have been replayed.
 func (l *logReplay) end() error {
+	if lost := l.lostBefore(l.bySift); lost != nil {
+		return lost
+	}
 	if l.bySift && l.nextSeq == 0 {
 		l.nextSeq = l.LastSeq + 1
 	}
 	l.prevBySift = l.bySift
 	return l.judgeTail(l.in, l.bySift)
+}
+
+// lostBefore returns an error if the log that the MANIFEST names is missing and the first one that
+// is there, which has been replayed, is sift's own and has no entries. Entries that begin where the
+// MANIFEST ends show that the missing log was empty. A log without any, such as one that was
+// created ahead, shows nothing, and sift removes no log that the MANIFEST names.
+func (r *Recovery) lostBefore(bySift bool) error {
+	if bySift && r.Logs == 1 && r.Batches == 0 {
+		return r.Missing
+	}
+	return nil
 }
 
 // gapBefore returns an error that describes what is missing between the previous log and this one,
@@ -210,6 +224,9 @@ func (r *Recovery) passUnused(in *record.Reader, path string) error {
 	}
 	first, count, err := DecodeBatch(payload, nil)
 	bySift := err == nil && count == 0
+	if lost := r.lostBefore(bySift); lost != nil {
+		return lost
+	}
 	if err == nil && first > r.LastSeq+1 {
 		if gap := r.gapBefore(path, offset, bySift, first); gap != nil {
 			r.cutOff(gap)

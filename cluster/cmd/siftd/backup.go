@@ -16,7 +16,7 @@ import (
 // backup backs up a running cluster.
 func backup(ctx context.Context, args []string) (err error) {
 	f := flag.NewFlagSet("siftd backup", flag.ContinueOnError)
-	pages := f.String("http", "", "the nodes' --http addresses, separated by commas; with https:// if they have --tls-cert")
+	pages := f.String("http", "", "the nodes' --http addresses, separated by commas; with https:// if they have --tls-cert, which --tls-ca implies")
 	to := f.String("to", "", "create this directory, and write the backup there")
 	passwordFile := f.String("password-file", "", "read the password from the first line of this file; default: SIFT_PASSWORD of the environment")
 	ca := f.String("tls-ca", "", "the authority that signs the certificates for clients; default: the system's")
@@ -32,7 +32,9 @@ func backup(ctx context.Context, args []string) (err error) {
 			return err
 		}
 	}
+	scheme := "http://"
 	if *ca != "" {
+		scheme = "https://"
 		pool, err := authority(*ca)
 		if err != nil {
 			return fmt.Errorf("--tls-ca: %w", err)
@@ -41,7 +43,7 @@ func backup(ctx context.Context, args []string) (err error) {
 	}
 	for page := range strings.SplitSeq(*pages, ",") {
 		if !strings.Contains(page, "://") {
-			page = "http://" + page
+			page = scheme + page
 		}
 		from.Pages = append(from.Pages, page)
 	}

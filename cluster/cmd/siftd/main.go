@@ -86,9 +86,9 @@ func (o *options) flags() *flag.FlagSet {
 	f.TextVar(&o.filterMemory, "filter-memory", bytesize.Size(1<<30), "`memory` for all filters, such as 512MiB")
 	f.TextVar(&o.clientMemory, "client-memory", bytesize.Size(256<<20), "`memory` for requests and replies, garbage included")
 	f.TextVar(&o.cacheMemory, "cache-memory", bytesize.Size(64<<20), "`memory` for the block cache")
-	f.IntVar(&o.MaxClients, "max-clients", 10000, "the largest number of connections")
-	f.IntVar(&o.snapshots, "snapshot-entries", 8192, "the least number of log entries between two snapshots")
-	f.DurationVar(&o.snapshotInterval, "snapshot-interval", 2*time.Minute, "the shortest time between two snapshots")
+	f.IntVar(&o.MaxClients, "max-clients", 10000, "the maximum number of connections")
+	f.IntVar(&o.snapshots, "snapshot-entries", 8192, "the minimum number of log entries between two snapshots")
+	f.DurationVar(&o.snapshotInterval, "snapshot-interval", 2*time.Minute, "the minimum time between two snapshots")
 	f.DurationVar(&o.electionTimeout, "election-timeout", siftd.Raft().ElectionTimeout, "elect another leader if there was none for this time; the same on all nodes")
 	return f
 }
@@ -149,7 +149,7 @@ func (o *options) resolve() (err error) {
 			return err
 		}
 	}
-	if o.clientCert != "" || o.clientKey != "" {
+	if o.clientCert != "" || o.clientKey != "" || o.clientCA != "" {
 		cert, err := tls.LoadX509KeyPair(o.clientCert, o.clientKey)
 		if err != nil {
 			return fmt.Errorf("--tls-cert: %w", err)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -178,6 +179,17 @@ func page(c *http.Client, url, password string) (string, error) {
 	return string(body), err
 }
 
+// TestBackupAuthority: with --tls-ca, backup uses TLS for an address without a scheme.
+func TestBackupAuthority(t *testing.T) {
+	ca, _, _ := testca.New(t).Files(t)
+	page := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a request without TLS") }))
+	defer page.Close()
+	args := []string{"--http", page.Listener.Addr().String(), "--to", filepath.Join(t.TempDir(), "backup"), "--tls-ca", ca}
+	if err := backup(t.Context(), args); err == nil {
+		t.Error("no error")
+	}
+}
+
 // TestRefusedFlags: unsafe or impossible flags are rejected at the start.
 func TestRefusedFlags(t *testing.T) {
 	ca, cert, key := testca.New(t).Files(t)
@@ -196,6 +208,7 @@ func TestRefusedFlags(t *testing.T) {
 		{[]string{"--init", "--peer-ca", ca}, "--peer-cert"},
 		{[]string{"--init", "--peer-cert", cert, "--peer-key", key, "--peer-ca", empty}, "holds no certificate"},
 		{[]string{"--init", "--tls-cert", cert}, "--tls-cert"},
+		{[]string{"--init", "--tls-ca", ca}, "--tls-cert"},
 		{[]string{"--init", "--tls-cert", cert, "--tls-key", key, "--tls-ca", empty}, "holds no certificate"},
 		{[]string{"--init", "--password-file", empty}, "is empty"},
 		{[]string{"--init", "--max-clients", "0"}, "must be positive"},

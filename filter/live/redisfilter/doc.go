@@ -2,7 +2,7 @@
 // several machines that share one.
 //
 //	Bloom       the package's own layout: spread over many keys; one command per
-//	            operation, which also checks the configuration; rebuilt in place
+//	            operation, which also checks the configuration; rebuilt while in use
 //	Redisson    the data of RBloomFilter, shared with Java programs
 //	RedisBloom  the BF commands of a server that has them (RedisBloom, sift serve)
 //
