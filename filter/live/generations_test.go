@@ -54,6 +54,26 @@ func TestGenerationsByTime(t *testing.T) {
 	}
 }
 
+// After the clock was set back, elements are not remembered until it has caught up.
+func TestGenerationsClockSetBack(t *testing.T) {
+	var clock fakeClock
+	clock.advance(1000 * time.Hour)
+	g := must(NewGenerations(GenerationsOptions[string]{Items: 1000, Span: 4 * time.Hour, FPR: 0.001, Generations: 5, Now: clock.now}))
+	g.Add("old")
+	clock.advance(-500 * time.Hour)
+	if g.Add("old") {
+		t.Error("forgotten when the clock was set back")
+	}
+	clock.advance(4*time.Hour - time.Minute)
+	if !g.MayContain("old") {
+		t.Error("forgotten within Span")
+	}
+	clock.advance(2 * time.Hour)
+	if g.MayContain("old") {
+		t.Error("remembered for six hours after the clock was set back")
+	}
+}
+
 func TestGenerationsByItems(t *testing.T) {
 	const items, fpr = 20_000, 0.01
 	g := must(NewGenerations(GenerationsOptions[string]{Items: items, FPR: fpr, Scheme: Blocked}))
