@@ -74,6 +74,20 @@ func TestGenerationsClockSetBack(t *testing.T) {
 	}
 }
 
+// The limit of a reader covers the filters that the ring does not have yet.
+func TestGenerationsMaxBytes(t *testing.T) {
+	g := must(NewGenerations(GenerationsOptions[string]{Items: 1000, FPR: 0.01}))
+	form := must(g.MarshalBinary())
+	limit := int64(g.MemoryBytes())
+	if _, err := ReadGenerations(bytes.NewReader(form), ReadOptions[string]{MaxBytes: limit}); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("with no bytes for the ring's state: %v", err)
+	}
+	limit += 3 * 8
+	if r, err := ReadGenerations(bytes.NewReader(form), ReadOptions[string]{MaxBytes: limit}); err != nil || r.MemoryBytes() != g.MemoryBytes() {
+		t.Errorf("as large as the limit: %v", err)
+	}
+}
+
 func TestGenerationsByItems(t *testing.T) {
 	const items, fpr = 20_000, 0.01
 	g := must(NewGenerations(GenerationsOptions[string]{Items: items, FPR: fpr, Scheme: Blocked}))
