@@ -117,6 +117,12 @@ func TestManageBloom(t *testing.T) {
 		if fields := c.HGetAll(ctx, configKey("bystander")).Val(); fields["keys"] != "" {
 			t.Errorf("back to its first name: %v", fields)
 		}
+		if err := errors.Join(bystander.Expire(ctx, time.Hour), bystander.Rename(ctx, "expiring")); err != nil {
+			t.Fatal(err)
+		}
+		if left := c.PTTL(ctx, configKey("expiring")).Val(); left <= 0 {
+			t.Errorf("a filter that expires was renamed: its configuration has an expiry of %v", left)
+		}
 		c.FlushAll(ctx)
 	}
 }
