@@ -179,7 +179,8 @@ if redis.call('EXISTS', KEYS[2]) == 1 then redis.call('RENAME', KEYS[2], KEYS[4]
 return 1`
 
 // Expire makes the server delete the filter after a time, at least a millisecond, as
-// RBloomFilter.expire does; zero makes it persistent.
+// RBloomFilter.expire does; zero makes it persistent. An empty filter has no key with bits, and
+// the one that the next Add creates does not expire: call Expire again after it.
 func (f *Redisson[T]) Expire(ctx context.Context, after time.Duration) error {
 	if err := checkExpiry(after); err != nil {
 		return err
@@ -195,7 +196,8 @@ func (f *Redisson[T]) Expire(ctx context.Context, after time.Duration) error {
 }
 
 // Clear removes all elements: it deletes the server's filters and creates them again, which
-// requires RedisBloomOptions.Items. A lookup between the two returns true and ErrLost.
+// requires RedisBloomOptions.Items. They are then persistent. A lookup between the two returns
+// true and ErrLost.
 func (f *RedisBloom[T]) Clear(ctx context.Context) error {
 	if f.want.Items == 0 {
 		return optionError("Items", "is zero, so the filter cannot be created again")
