@@ -224,8 +224,8 @@ func Parse(s string) (Config, error) {
 	return c, c.check()
 }
 
-// maxConfig bounds the length of a configuration, as text and as JSON, and so how deep configurations
-// nest.
+// maxConfig bounds the length of a configuration, as text and as JSON, and so how deep
+// configurations nest.
 const maxConfig = 4096
 
 // numError removes the function's name from strconv's errors.

@@ -419,11 +419,11 @@ func (c *cuckoo) move(from uint64, shift uint, to uint64) bool {
 	return moved
 }
 
-// remove removes one fingerprint of an element. It takes no lock if only one of the two buckets has
-// the fingerprint. While a fingerprint is moved, there is one more of it than there are elements, so
-// a delete that may have seen the extra one waits for the end of the move, which then removes one
-// more (see clear). Otherwise the move could remove a fingerprint that is added after the delete has
-// returned.
+// remove removes one fingerprint of an element. It takes no lock if only one of the two buckets
+// has the fingerprint. While a fingerprint is moved, there is one more of it than there are
+// elements, so a delete that may have seen the extra one waits for the end of the move, which then
+// removes one more (see clear). Otherwise the move could remove a fingerprint that is added after
+// the delete has returned.
 func (c *cuckoo) remove(h uint64) bool {
 	fp, a, b := c.place(h)
 	l := c.lock(fp)

@@ -32,8 +32,8 @@ type DedupOptions[T any] struct {
 
 // Dedup drops the duplicates of a stream. What it passes on is certainly new, or with Window was
 // not seen within the window. What it drops is a duplicate or, in a small share of cases (Loss), a
-// new element, which is lost. For streams
-// that must not lose any element there is package livestore, which keeps them in a store.
+// new element, which is lost. For streams that must not lose any element there is package
+// livestore, which keeps them in a store.
 //
 // Dedup is safe for concurrent use: if several callers add the same element, Add returns true
 // to at most one.

@@ -19,8 +19,8 @@
 // processes.
 //
 // All implement the interfaces that apply to them: Filter, Adder, FallibleAdder, Deleter,
-// Merger, Cloner and Resetter. Each filter can be saved: with WriteTo and ReadFrom, MarshalBinary and
-// UnmarshalBinary (and so encoding/gob), WriteFile and ReadFile. Build makes most of them
+// Merger, Cloner and Resetter. Each filter can be saved: with WriteTo and ReadFrom, MarshalBinary
+// and UnmarshalBinary (and so encoding/gob), WriteFile and ReadFile. Build makes most of them
 // from a Config, which is JSON or text such as bloom(items=1e6,fpr=0.001).
 //
 // A negative answer is certain, except that of a Pair: the element was not added, or was deleted or

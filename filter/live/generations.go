@@ -111,8 +111,8 @@ func later(t int64, d time.Duration) int64 {
 	return t + int64(d)
 }
 
-// current returns the state, after dropping filters that are too old. If the clock was set back, the
-// newest filter is from now on used as long as any other.
+// current returns the state, after dropping filters that are too old. If the clock was set back,
+// the newest filter is from now on used as long as any other.
 func (g *Generations[T]) current() *ring[T] {
 	r := g.ring.Load()
 	if g.each == 0 {
