@@ -14,10 +14,10 @@ func (f *Bloom[T]) Clear(ctx context.Context) error {
 }
 
 // Rename gives the filter another name, which f uses from then on. If another filter has it,
-// Rename returns ErrExists. The data stays where it is, so the new name need not be in the
-// slot of the old one, and an expiry stays. Other clients that have opened the filter continue to use it until the
-// next rebuild, and then get ErrMissing. During a rebuild Rename returns ErrBusy. If it fails
-// half-way, call it again.
+// Rename returns ErrExists. The data stays where it is, so the new name need not be in the slot
+// of the old one, and an expiry stays. Other clients that have opened the filter continue to
+// use it until the next rebuild, and then get ErrMissing. During a rebuild Rename returns
+// ErrBusy. If it fails half-way, call it again.
 func (f *Bloom[T]) Rename(ctx context.Context, name string) error {
 	if err := checkName(name); err != nil {
 		return err
