@@ -21,6 +21,9 @@ import (
 // numbers, or the iteration order of maps. What it writes is applied as one batch. If it returns
 // an error, nothing is written. The node that the command was proposed to returns reply and error
 // to the caller of Propose. command is valid until Apply returns.
+//
+// The writes of a command, and the notes of what it has read, must fit in 1 GiB. Every node stops
+// at a command that exceeds that, as it does when its database fails, also after a restart.
 type Apply func(tx *Tx, command []byte) (reply any, err error)
 
 // FSM is a sift database as the state machine of a Raft group. It implements

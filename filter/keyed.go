@@ -23,8 +23,9 @@ func (s *Secret) Hash(b []byte) uint64 {
 }
 
 // ErrSecret is matched by the error that a keyed policy's Open returns for a
-// filter that was written with another secret. It also matches ErrUnknownFamily:
-// the filter is intact but cannot be probed.
+// filter that was written with another secret, or whose salt or check, the 16 bytes
+// that identify the secret, are damaged. It also matches ErrUnknownFamily: the filter
+// cannot be probed.
 var ErrSecret = fmt.Errorf("%w: keyed with another secret", ErrUnknownFamily)
 
 // A keyed filter is a filter of another family over hashes that depend on a

@@ -3,6 +3,7 @@ package live
 import (
 	"fmt"
 	"io"
+	"math"
 
 	"github.com/siftdb/sift/filter/live/internal/funnel"
 )
@@ -84,6 +85,8 @@ func readTable(s *source) (t table, items uint64, err error) {
 		return table{}, 0, formatError("%d hashes", rec.hashes)
 	case rec.words < 1 || rec.words > maxBits/wordBits:
 		return table{}, 0, formatError("%d words", rec.words)
+	case rec.scheme.guava() && rec.words > math.MaxInt32:
+		return table{}, 0, formatError("%d words in scheme %v", rec.words, rec.scheme)
 	case rec.scheme == Blocked && rec.words%blockWords != 0:
 		return table{}, 0, formatError("%d words are not whole blocks", rec.words)
 	case rec.fpr != 0 || rec.growth != 0:

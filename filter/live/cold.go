@@ -55,6 +55,16 @@ func coldSum(block []byte, number uint64) uint32 {
 	return crc32.Update(crc32.Checksum(block, castagnoli), castagnoli, b[:])
 }
 
+// coldHead returns the header of a filter.
+func coldHead(elements funnel.Kind, hashes int, blocks, seed uint64) []byte {
+	h := append([]byte(coldMagic), coldVersion, byte(elements), 0, 0)
+	h = binary.LittleEndian.AppendUint32(h, uint32(hashes))
+	h = binary.LittleEndian.AppendUint64(h, blocks)
+	h = binary.LittleEndian.AppendUint64(h, seed)
+	h = append(h, make([]byte, 24)...)
+	return binary.LittleEndian.AppendUint64(h, xxhash.Sum64(h))
+}
+
 // WriteCold writes a Blocked filter in the format that OpenCold reads. It includes all
 // elements whose Add has returned; one that is added meanwhile may be missing.
 func (f *Bloom[T]) WriteCold(w io.Writer) (int64, error) {
@@ -62,13 +72,7 @@ func (f *Bloom[T]) WriteCold(w io.Writer) (int64, error) {
 		return 0, incompatible("scheme, and what OpenCold reads", f.scheme, Blocked)
 	}
 	blocks := f.bits / blockBits
-	h := append([]byte(coldMagic), coldVersion, byte(f.key.Kind()), 0, 0)
-	h = binary.LittleEndian.AppendUint32(h, uint32(f.hashes))
-	h = binary.LittleEndian.AppendUint64(h, blocks)
-	h = binary.LittleEndian.AppendUint64(h, f.seed)
-	h = append(h, make([]byte, 24)...)
-	h = binary.LittleEndian.AppendUint64(h, xxhash.Sum64(h))
-	n, err := w.Write(h)
+	n, err := w.Write(coldHead(f.key.Kind(), f.hashes, blocks, f.seed))
 	written := int64(n)
 	buf := make([]byte, 0, ioChunk)
 	for i := range blocks {
@@ -90,7 +94,8 @@ func (f *Bloom[T]) WriteCold(w io.Writer) (int64, error) {
 
 // Cold is a Bloom filter that stays in a file, or wherever an io.ReaderAt reads. A lookup
 // reads one block of 68 bytes, and nothing is held in memory. It is safe for concurrent use
-// if the ReaderAt is.
+// if the ReaderAt is. A file must not be overwritten while it is in use: a block of another
+// filter in its place has a valid checksum. Replace it by a new file, as WriteFile does.
 type Cold[T any] struct {
 	key    funnel.Key[T]
 	r      io.ReaderAt
@@ -189,11 +194,14 @@ func manyInTurn[T any](l Layer[T], vs []T, maybe []bool) (first error) {
 	return first
 }
 
-// WriteTo copies the filter and verifies each block.
+// WriteTo copies the filter and verifies the header and each block; damage matches ErrFormat.
 func (c *Cold[T]) WriteTo(w io.Writer) (int64, error) {
 	h := make([]byte, coldHeader)
 	if err := readFull(io.NewSectionReader(c.r, 0, coldHeader), h); err != nil {
 		return 0, err
+	}
+	if !bytes.Equal(h, coldHead(c.key.Kind(), c.hashes, c.blocks, c.seed)) {
+		return 0, fmt.Errorf("cold filter: %w", formatError("the header has changed since the filter was opened"))
 	}
 	n, err := w.Write(h)
 	written := int64(n)

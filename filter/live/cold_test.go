@@ -131,6 +131,19 @@ func TestColdDamage(t *testing.T) {
 	}
 }
 
+// A header that is damaged after the filter was opened is not copied.
+func TestColdWriteToVerifiesHeader(t *testing.T) {
+	file := coldFile(t, 10, BloomOptions[string]{Items: 10, FPR: 0.1, Scheme: Blocked})
+	c := must(OpenCold(bytes.NewReader(file), int64(len(file)), ReadOptions[string]{}))
+	if b := must(c.MarshalBinary()); !bytes.Equal(b, file) {
+		t.Error("the copy differs")
+	}
+	file[24] ^= 1 // of the seed
+	if n, err := c.WriteTo(io.Discard); n != 0 || !isFormat(err) {
+		t.Errorf("wrote %d bytes, %v", n, err)
+	}
+}
+
 func FuzzOpenCold(f *testing.F) {
 	f.Add(coldFile(f, 10, BloomOptions[string]{Items: 10, FPR: 0.1, Scheme: Blocked}))
 	f.Fuzz(func(t *testing.T, file []byte) {

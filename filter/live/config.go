@@ -185,7 +185,8 @@ func (s *Scheme) UnmarshalText(text []byte) (err error) {
 }
 
 // Parse reads the text of a Config. An unknown name or field, or a field that the kind does not
-// have, gives an *OptionError. Only Build checks the values.
+// have, gives an *OptionError, and so does a text of more than 4,096 bytes. Only Build checks the
+// values.
 func Parse(s string) (Config, error) {
 	if len(s) > maxConfig {
 		return Config{}, optionError("configuration", "of %d bytes is too long", len(s))
@@ -223,7 +224,8 @@ func Parse(s string) (Config, error) {
 	return c, c.check()
 }
 
-// maxConfig bounds the length of a configuration, and so how deep configurations nest.
+// maxConfig bounds the length of a configuration, as text and as JSON, and so how deep
+// configurations nest.
 const maxConfig = 4096
 
 // numError removes the function's name from strconv's errors.
@@ -293,8 +295,11 @@ func (c *Config) String() string {
 }
 
 // UnmarshalJSON reads an object, in which unknown fields are errors, or a string that Parse
-// reads.
+// reads; at most 4,096 bytes.
 func (c *Config) UnmarshalJSON(data []byte) error {
+	if len(data) > maxConfig {
+		return optionError("configuration", "of %d bytes is too long", len(data))
+	}
 	var text string
 	if json.Unmarshal(data, &text) == nil {
 		read, err := Parse(text)

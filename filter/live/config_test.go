@@ -107,10 +107,11 @@ func TestConfigRefuses(t *testing.T) {
 			t.Errorf("%s: %v, want field %s", text, err, field)
 		}
 	}
-	for _, data := range []string{`{"kind":"bloom","itmes":1}`, `{"kind":"bloom","growth":1}`, `{"kind":1}`, `7`, `"bloom(x=1)"`} {
+	for _, data := range []string{`{"kind":"bloom","itmes":1}`, `{"kind":"bloom","growth":1}`, `{"kind":1}`, `7`, `"bloom(x=1)"`,
+		strings.Repeat(`{"kind":"sharded","of":`, 200) + `{"kind":"bloom"}` + strings.Repeat("}", 200)} {
 		var c Config
 		if err := json.Unmarshal([]byte(data), &c); err == nil {
-			t.Errorf("%s: no error", data)
+			t.Errorf("%.50s: no error", data)
 		}
 	}
 }

@@ -41,8 +41,9 @@ type CuckooOptions[T any] struct {
 // Delete only what was added: an absent element that is a false positive has the
 // fingerprint of another one, which would be lost.
 //
-// Cuckoo is safe for concurrent use. MayContain and Delete take no locks. Add takes one
-// only if it has to move fingerprints; a call that finds one being moved waits for that.
+// Cuckoo is safe for concurrent use. MayContain takes no locks. Add takes one only if it has to
+// move fingerprints, and Delete if both buckets have the fingerprint; a call that finds one being
+// moved waits for that.
 type Cuckoo[T any] struct {
 	key funnel.Key[T]
 	cuckoo
@@ -61,13 +62,13 @@ type Cuckoo[T any] struct {
 // form is the lower half of word i/2 if i is even, else the upper half. Saved filters
 // depend on all of this; do not change.
 //
-// Concurrency. Fingerprints are put into empty slots and taken out of slots with a
-// compare-and-swap, without a lock. They are moved only under one of 512 locks, chosen by
-// the fingerprint: it is first put into its other bucket and then taken out of this one,
-// so that it is always in one of them. A reader that examines one bucket before a move
-// and the other one after it could still miss it. So the lock has a version, odd while it
-// is held, and a negative result counts only if the version was even and has not changed.
-// See removeFrom for concurrent deletes.
+// Concurrency. Fingerprints are put into empty slots and, unless both buckets have one, taken
+// out of slots with a compare-and-swap, without a lock. They are moved only under one of 512
+// locks, chosen by the fingerprint: it is first put into its other bucket and then taken out of
+// this one, so that it is always in one of them. A reader that examines one bucket before a move
+// and the other one after it could still miss it. So the lock has a version, odd while it is
+// held, and a negative result counts only if the version was even and has not changed. See remove
+// and removeFrom for concurrent deletes.
 type cuckoo struct {
 	n     uint64   // buckets
 	words []uint64 // of n buckets, or
@@ -75,7 +76,7 @@ type cuckoo struct {
 	lanes
 	seed  uint64
 	locks *[512]atomic.Uint32 // versions, by fingerprint
-	moves *sync.RWMutex       // read-locked to move fingerprints, write-locked to prevent moves
+	moves *sync.RWMutex       // read-locked by moves and removeFrom, write-locked to prevent both
 }
 
 // lanes is the arithmetic on the slots of a word.
@@ -418,43 +419,52 @@ func (c *cuckoo) move(from uint64, shift uint, to uint64) bool {
 	return moved
 }
 
+// remove removes one fingerprint of an element. It takes no lock if only one of the two buckets
+// has the fingerprint. While a fingerprint is moved, there is one more of it than there are
+// elements, so a delete that may have seen the extra one waits for the end of the move, which then
+// removes one more (see clear). Otherwise the move could remove a fingerprint that is added after
+// the delete has returned.
 func (c *cuckoo) remove(h uint64) bool {
-	h = seedHash(h, c.seed)
-	fp := c.fingerprint(h)
-	a := c.first(h)
-	// Most are in their first bucket. For those this is removeFrom, inlined by hand.
+	fp, a, b := c.place(h)
 	l := c.lock(fp)
-	if version := l.Load(); version&1 == 0 {
-		w := c.load(a)
-		if found := c.find(w, fp); found != 0 && c.swap(a, w, w&^(uint64(c.mask)<<c.lowest(found))) {
-			if l.Load() != version {
-				acquire(l)
-				release(l)
-			}
-			return true
+	version := l.Load()
+	if version&1 != 0 {
+		return c.removeFrom(fp, a, b)
+	}
+	from, w, wb := a, c.load(a), c.load(b)
+	found := c.find(w, fp)
+	if a != b {
+		other := c.find(wb, fp)
+		if found != 0 && other != 0 {
+			return c.removeFrom(fp, a, b)
+		}
+		if found == 0 {
+			from, w, found = b, wb, other
 		}
 	}
-	return c.removeFrom(fp, a, c.other(a, fp))
-}
-
-// removeFrom removes one fingerprint from its buckets. While a fingerprint is moved, there is one
-// more of it than there are elements, so a delete that may have seen the extra one waits for the
-// end of the move, which then removes one more (see clear). Otherwise the move could remove a
-// fingerprint that is added after the delete has returned.
-func (c *cuckoo) removeFrom(fp uint32, a, b uint64) bool {
-	l := c.lock(fp)
-	if version := l.Load(); version&1 == 0 {
-		found := c.take(a, fp) || c.take(b, fp)
+	if found == 0 {
 		if l.Load() == version {
-			return found
+			return false
 		}
-		if found {
+	} else if c.swap(from, w, w&^(uint64(c.mask)<<c.lowest(found))) {
+		if l.Load() != version {
 			acquire(l)
 			release(l)
-			return true
 		}
+		return true
 	}
-	acquire(l) // so nothing is being moved
+	return c.removeFrom(fp, a, b)
+}
+
+// removeFrom is remove with the locks. If both buckets have the fingerprint, to take one of them is
+// like a move for whoever examined one bucket before the other fingerprint was added, and the other
+// bucket after this one was taken: it would miss an element that was there all the time. So readers
+// must see a new version, and a copy of the filter must not be under way.
+func (c *cuckoo) removeFrom(fp uint32, a, b uint64) bool {
+	c.moves.RLock()
+	defer c.moves.RUnlock()
+	l := c.lock(fp)
+	acquire(l)
 	defer release(l)
 	return c.take(a, fp) || c.take(b, fp)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -451,6 +452,47 @@ func TestCuckooDeleteDuringMove(t *testing.T) {
 		f.clear(a, 0, fp, b)
 		if n := f.CountOf(v); n != 1 || f.take(a, fp) {
 			t.Errorf("width %d: counted %d times after a move", width, n)
+		}
+	}
+}
+
+// If both buckets have a fingerprint, a delete that takes one of them does not hide the other from
+// a reader, or from a copy, that examined the other bucket earlier.
+func TestCuckooDeleteOneOfTwo(t *testing.T) {
+	for _, width := range []uint{8, 16} {
+		f := newCuckooWidth(50, width, 0)
+		v := 1
+		fp, a, b := f.place(f.key.Sum64(v))
+		for a == b {
+			v++
+			fp, a, b = f.place(f.key.Sum64(v))
+		}
+		f.put(a, fp) // of an element that stays
+		version := f.lock(fp).Load()
+		f.put(b, fp) // of v, when its first bucket is full
+		if !f.Delete(v) || f.CountOf(v) != 1 {
+			t.Fatalf("width %d: counted %d times after a delete", width, f.CountOf(v))
+		}
+		if f.lock(fp).Load() == version {
+			t.Errorf("width %d: readers do not notice the delete", width)
+		}
+
+		f = newCuckooWidth(50, width, 0)
+		f.put(a, fp)
+		f.moves.Lock() // as cut does
+		copied := f.load(b)
+		f.put(b, fp)
+		deleted := make(chan bool)
+		go func() { deleted <- f.Delete(v) }()
+		for range 1000 {
+			runtime.Gosched()
+		}
+		if !f.pairHas(f.load(a), copied, fp) {
+			t.Errorf("width %d: a copy has lost the element that stays", width)
+		}
+		f.moves.Unlock()
+		if !<-deleted || f.CountOf(v) != 1 {
+			t.Errorf("width %d: counted %d times after a delete", width, f.CountOf(v))
 		}
 	}
 }

@@ -172,8 +172,8 @@ func (c *cuckoo) each(fn func(bucket uint64, fp uint32) bool) bool {
 // Clone returns a copy with at least the elements whose Add has returned.
 func (f *Cuckoo[T]) Clone() *Cuckoo[T] { return &Cuckoo[T]{key: f.key, cuckoo: f.cut()} }
 
-// cut returns a copy. Fingerprints are not moved meanwhile, so it has all those that are
-// neither added nor deleted meanwhile.
+// cut returns a copy. Neither moves nor removeFrom run meanwhile, so it has the fingerprints of all
+// elements that are neither added nor deleted meanwhile.
 func (c *cuckoo) cut() cuckoo {
 	k := newCuckoo(0, c.width, c.seed)
 	k.n = c.n
@@ -225,7 +225,7 @@ func (f *Cuckoo[T]) Reset() {
 // WriteTo writes the filter in the format that ReadCuckoo and ReadFrom read. An element
 // that is added or deleted meanwhile is in it completely or not at all. WriteTo first
 // copies the filter in memory, which takes the memory of a second filter; an Add that has
-// to move fingerprints waits for that.
+// to move fingerprints waits for that, and so does a Delete that takes a lock.
 func (f *Cuckoo[T]) WriteTo(w io.Writer) (int64, error) {
 	c := f.cut()
 	words := c.words

@@ -34,7 +34,7 @@ type GenerationsOptions[T any] struct {
 // Generations is a Bloom filter that forgets. It is a ring of filters: elements are added
 // to the newest, lookups probe all, and the oldest is dropped as a whole. With g filters an
 // element is remembered for at least Span and at most Span × g/(g-1). The same holds for
-// Items.
+// Items. Each time the clock is set back, elements are remembered up to Span/(g-1) longer.
 //
 // Adding an element again renews it. Generations is safe for concurrent use; only the Add
 // or MayContain that drops a filter takes a lock.
@@ -111,10 +111,14 @@ func later(t int64, d time.Duration) int64 {
 	return t + int64(d)
 }
 
-// current returns the state, after dropping filters that are too old.
+// current returns the state, after dropping filters that are too old. If the clock was set back,
+// the newest filter is from now on used as long as any other.
 func (g *Generations[T]) current() *ring[T] {
 	r := g.ring.Load()
-	if g.each == 0 || g.now().UnixNano() < r.until {
+	if g.each == 0 {
+		return r
+	}
+	if now := g.now().UnixNano(); now < r.until && r.until-now <= int64(g.each) {
 		return r
 	}
 	g.mu.Lock()
@@ -127,6 +131,10 @@ func (g *Generations[T]) current() *ring[T] {
 			r = &ring[T]{}
 		}
 		g.turn(r, until)
+	}
+	if r.until-now.UnixNano() > int64(g.each) { // the clock was set back
+		r = &ring[T]{filters: r.filters, until: g.deadline(now), used: r.used}
+		g.ring.Store(r)
 	}
 	return r
 }
@@ -177,11 +185,11 @@ func (g *Generations[T]) add(r *ring[T], d digest) bool {
 	}
 }
 
-// turnFull begins a new filter if r, whose newest is full, is still in use.
+// turnFull begins a new filter if the newest of r, which is full, is still the newest.
 func (g *Generations[T]) turnFull(r *ring[T]) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.ring.Load() != r {
+	if g.ring.Load().used != r.used {
 		return false
 	}
 	g.turn(r, g.deadline(g.now()))

@@ -54,6 +54,40 @@ func TestGenerationsByTime(t *testing.T) {
 	}
 }
 
+// After the clock was set back, elements are not remembered until it has caught up.
+func TestGenerationsClockSetBack(t *testing.T) {
+	var clock fakeClock
+	clock.advance(1000 * time.Hour)
+	g := must(NewGenerations(GenerationsOptions[string]{Items: 1000, Span: 4 * time.Hour, FPR: 0.001, Generations: 5, Now: clock.now}))
+	g.Add("old")
+	clock.advance(-500 * time.Hour)
+	if g.Add("old") {
+		t.Error("forgotten when the clock was set back")
+	}
+	clock.advance(4*time.Hour - time.Minute)
+	if !g.MayContain("old") {
+		t.Error("forgotten within Span")
+	}
+	clock.advance(2 * time.Hour)
+	if g.MayContain("old") {
+		t.Error("remembered for six hours after the clock was set back")
+	}
+}
+
+// The limit of a reader covers the filters that the ring does not have yet.
+func TestGenerationsMaxBytes(t *testing.T) {
+	g := must(NewGenerations(GenerationsOptions[string]{Items: 1000, FPR: 0.01}))
+	form := must(g.MarshalBinary())
+	limit := int64(g.MemoryBytes())
+	if _, err := ReadGenerations(bytes.NewReader(form), ReadOptions[string]{MaxBytes: limit}); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("with no bytes for the ring's state: %v", err)
+	}
+	limit += 3 * 8
+	if r, err := ReadGenerations(bytes.NewReader(form), ReadOptions[string]{MaxBytes: limit}); err != nil || r.MemoryBytes() != g.MemoryBytes() {
+		t.Errorf("as large as the limit: %v", err)
+	}
+}
+
 func TestGenerationsByItems(t *testing.T) {
 	const items, fpr = 20_000, 0.01
 	g := must(NewGenerations(GenerationsOptions[string]{Items: items, FPR: fpr, Scheme: Blocked}))

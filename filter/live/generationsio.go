@@ -88,6 +88,10 @@ func (g *Generations[T]) readRing(s *source) error {
 			return formatError("filter %d has other parameters", i)
 		}
 	}
+	// The filters that the ring still lacks count, too.
+	if err := s.take(uint64(len(n.filters[0].words)) * (rec.growth - uint64(rec.hashes))); err != nil {
+		return err
+	}
 	if g.now == nil {
 		g.now = time.Now
 	}

@@ -54,7 +54,8 @@ type GuardOptions[K comparable, V any] struct {
 	// AbsentFor is how long a key that the database did not have is remembered as absent;
 	// 5 seconds if zero, not at all if negative.
 	AbsentFor time.Duration
-	// AbsentMax is the maximum number of these keys; 10,000 if zero.
+	// AbsentMax is the maximum number of these keys, rounded up to a multiple of 16; 10,000 if
+	// zero. NewGuard allocates a list of that many K.
 	AbsentMax int
 	// Now returns the time; time.Now if nil.
 	Now func() time.Time
@@ -84,7 +85,7 @@ type GuardStats struct {
 	Filtered   uint64 // lookups of keys that the filter excluded
 	Remembered uint64 // lookups of keys remembered as absent
 	Hits       uint64 // lookups of keys in the cache
-	Shared     uint64 // lookups that got the result of another caller's load
+	Shared     uint64 // lookups that waited for another caller's load
 	Loads      uint64 // reads of the database
 
 	LoadedAbsent uint64 // loads that found nothing, mostly false positives of the filter
@@ -234,7 +235,11 @@ func (g *Guard[K, V]) Learn(ctx context.Context, key K) error {
 func (g *Guard[K, V]) Trust() { g.trusted.Store(true) }
 
 // LearnAll adds all keys to the filter and then calls Trust. On an error it stops without that.
+// Without a filter it does nothing.
 func (g *Guard[K, V]) LearnAll(ctx context.Context, keys iter.Seq2[K, error]) error {
+	if g.keys == nil {
+		return nil
+	}
 	for key, err := range keys {
 		if err != nil {
 			return err

@@ -284,6 +284,15 @@ func TestGuardPanic(t *testing.T) {
 	}
 }
 
+func TestGuardWithoutKeys(t *testing.T) {
+	ctx := context.Background()
+	g := must(NewGuard(GuardOptions[string, string]{}))
+	keys := func(yield func(string, error) bool) { yield("k", nil) }
+	if err := errors.Join(g.Learn(ctx, "k"), g.LearnAll(ctx, keys)); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestAbsenteesAreBounded(t *testing.T) {
 	var clock fakeClock
 	a := newAbsentees[int](1000, time.Second, clock.now)

@@ -390,6 +390,7 @@ func TestReadBloomMalformed(t *testing.T) {
 		{"no words", func(b []byte) { b[16] = 0 }, ErrFormat},
 		{"7 words of a block", func(b []byte) { b[16] = 7 }, ErrFormat},
 		{"2^63 words", func(b []byte) { b[23] = 0x80 }, ErrFormat},
+		{"2^31 words of a Guava filter", func(b []byte) { b[10], b[16], b[19] = 2, 0, 0x80 }, ErrFormat},
 		{"seed of a Guava filter", func(b []byte) { b[10], b[24] = 2, 1 }, ErrFormat},
 		{"items", func(b []byte) { b[32] = 1 }, ErrFormat},
 		{"growth", func(b []byte) { b[48] = 1 }, ErrFormat},

@@ -48,8 +48,8 @@ type RotatingOptions[T any] struct {
 // Add.
 //
 // Rotating is safe for concurrent use. MayContain and Add take no locks, except for an Add
-// while Count runs: until the size of the new filter is known, new elements are kept in a list,
-// which takes 16 bytes per element.
+// while Count runs: until the size of the new filter is known, each Add appends 16 bytes to a
+// list.
 type Rotating[T any] struct {
 	o     RotatingOptions[T]
 	state atomic.Pointer[rotation[T]] // replaced, never changed

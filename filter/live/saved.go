@@ -15,9 +15,10 @@ import (
 
 // ReadOptions are the parameters of readers of saved filters.
 type ReadOptions[T any] struct {
-	// MaxBytes is the maximum memory of the filter. A larger one gives ErrTooLarge. If
-	// zero, memory is bounded only by the size of the input: a header that claims more
-	// than follows does not make the reader allocate it.
+	// MaxBytes is the maximum memory of the filter. A larger one gives ErrTooLarge. Generations
+	// count with all the filters that they will have. If zero, memory is bounded only by the
+	// size of the input: a header that claims more than follows does not make the reader
+	// allocate it.
 	MaxBytes int64
 	// Funnel must append the same bytes as the writer's. It may be nil for strings,
 	// byte slices and integers.

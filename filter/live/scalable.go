@@ -15,7 +15,7 @@ type ScalableOptions[T any] struct {
 	// Items is the number of elements that the first link is for; 1,000 if zero.
 	// A good estimate saves memory and time; a bad one is not an error.
 	Items uint64
-	// FPR is the false positive rate that the filter stays below at any size.
+	// FPR is the false positive rate that the filter stays below at any size, at least 1e-300.
 	FPR float64
 	// Growth is the ratio between the sizes of a link and the one before, 1 to 16;
 	// 2 if zero.
@@ -59,6 +59,7 @@ const (
 	maxGrowth            = 16
 	maxLinks             = 64
 	maxLinkItems         = 1 << 36
+	minScalableFPR       = 1e-300 // the FPR of a link must not become zero
 )
 
 // NewScalable returns an empty filter, or an *OptionError.
@@ -81,6 +82,9 @@ func NewScalable[T any](o ScalableOptions[T]) (*Scalable[T], error) {
 	}
 	if err := checkItems(o.Items, o.FPR); err != nil {
 		return nil, err
+	}
+	if o.FPR < minScalableFPR {
+		return nil, optionError("FPR", "%v is less than %v", o.FPR, minScalableFPR)
 	}
 	f := &Scalable[T]{key: key, items: o.Items, fpr: o.FPR, growth: uint64(o.Growth), seed: o.Seed}
 	f.links.Store(&[]*link{f.newLink(0)})
@@ -340,7 +344,7 @@ func readLinks(s *source) (rec record, links []*link, err error) {
 		return rec, nil, formatError("fields that a Scalable does not have")
 	case rec.growth < 1 || rec.growth > maxGrowth:
 		return rec, nil, formatError("growth %d", rec.growth)
-	case rec.items < 1 || rec.items > maxLinkItems || checkItems(rec.items, fpr) != nil:
+	case rec.items < 1 || rec.items > maxLinkItems || !(fpr >= minScalableFPR) || checkItems(rec.items, fpr) != nil:
 		return rec, nil, formatError("%d items at an FPR of %v", rec.items, fpr)
 	}
 	if _, err := readBody(s, rec); err != nil {
@@ -355,6 +359,11 @@ func readLinks(s *source) (rec record, links []*link, err error) {
 			return rec, nil, formatError("link %d is of scheme %v, seed %d", i, t.scheme, t.seed)
 		}
 		l := &link{table: t, capacity: linkItems(rec.items, rec.growth, i)}
+		// A file that claims more elements than its links are for would make an Add, which adds a
+		// link of that size, allocate far more than the file has. Half is for other rounding.
+		if t.bits < OptimalBits(l.capacity, fpr/float64((i+1)*(i+2)))/2 {
+			return rec, nil, formatError("link %d of %d bits for %d elements", i, t.bits, l.capacity)
+		}
 		l.count.Store(count)
 		links = append(links, l)
 	}

@@ -75,6 +75,7 @@ func TestScalableGrowth(t *testing.T) {
 func TestScalableOptions(t *testing.T) {
 	for _, o := range []ScalableOptions[string]{
 		{}, {FPR: 1}, {FPR: 0.1, Growth: 17}, {FPR: 0.1, Growth: -1}, {FPR: 0.1, Items: 1 << 37}, {FPR: 1e-300, Items: 1 << 36},
+		{FPR: 5e-324, Items: 1},
 	} {
 		if _, err := NewScalable(o); err == nil {
 			t.Errorf("%+v is accepted", o)
@@ -122,6 +123,7 @@ func TestReadScalableMalformed(t *testing.T) {
 		{"words", func(b []byte) { b[16] = 1 }},
 		{"another seed than its link", func(b []byte) { b[24] = 1 }},
 		{"no items", func(b []byte) { b[32] = 0 }},
+		{"2^30 items in a link for 10", func(b []byte) { b[35] = 0x40 }},
 		{"FPR 2", func(b []byte) { b[47], b[46] = 0x40, 0 }},
 		{"growth 17", func(b []byte) { b[48] = 17 }},
 	} {

@@ -297,7 +297,9 @@ func (s *Sharded[T, F]) WriteTo(w io.Writer) (int64, error) {
 }
 
 // ReadFrom replaces the filter by one that WriteTo wrote, with shards of the same kind;
-// see Filter.
+// see Filter. It cannot read shards of the caller's own kind. It reads a shard that is a
+// Rotating as a Bloom, and one that is sharded itself as a Sharded[T, Filter[T]], which F must
+// allow.
 func (s *Sharded[T, F]) ReadFrom(r io.Reader) (int64, error) { return readFrom(s, r) }
 
 // MarshalBinary returns what WriteTo writes.

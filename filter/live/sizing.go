@@ -4,14 +4,14 @@ import "math"
 
 // OptimalBits returns how many bits a Bloom filter needs for an FPR of fpr with
 // items elements: -n ln p / (ln 2)², rounded up. That is 9.59 bits per element at
-// 1 % and 14.38 at 0.1 %.
+// 1 % and 14.38 at 0.1 %. fpr must be above 0 and below 1.
 func OptimalBits(items uint64, fpr float64) uint64 {
 	return uint64(math.Ceil(-float64(items) * math.Log(fpr) / (math.Ln2 * math.Ln2)))
 }
 
 // OptimalHashes returns the number of bits to set for each element that gives the
 // lowest FPR with bits bits and items elements: m/n ln 2, rounded, at least 1. More
-// hashes raise the FPR.
+// hashes raise the FPR. The constructors use at most 255.
 func OptimalHashes(bits, items uint64) int {
 	if items == 0 {
 		items = 1
@@ -20,7 +20,7 @@ func OptimalHashes(bits, items uint64) int {
 }
 
 // ExpectedFPR returns the FPR of a Bloom filter with bits bits, hashes hashes and items
-// elements: (1 - e^(-kn/m))^k.
+// elements: (1 - e^(-kn/m))^k; 1 without bits.
 func ExpectedFPR(bits uint64, hashes int, items uint64) float64 {
 	if bits == 0 {
 		return 1

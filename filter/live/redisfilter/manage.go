@@ -14,10 +14,10 @@ func (f *Bloom[T]) Clear(ctx context.Context) error {
 }
 
 // Rename gives the filter another name, which f uses from then on. If another filter has it,
-// Rename returns ErrExists. The data stays where it is, so the new name need not be in the
-// slot of the old one. Other clients that have opened the filter continue to use it until the
-// next rebuild, and then get ErrMissing. During a rebuild Rename returns ErrBusy. If it fails
-// half-way, call it again.
+// Rename returns ErrExists. The data stays where it is, so the new name need not be in the slot
+// of the old one, and an expiry stays. Other clients that have opened the filter continue to
+// use it until the next rebuild, and then get ErrMissing. During a rebuild Rename returns
+// ErrBusy. If it fails half-way, call it again.
 func (f *Bloom[T]) Rename(ctx context.Context, name string) error {
 	if err := checkName(name); err != nil {
 		return err
@@ -58,6 +58,9 @@ func (f *Bloom[T]) Rename(ctx context.Context, name string) error {
 	case there != renamed:
 		return fmt.Errorf("%w: %q", ErrExists, name)
 	}
+	if err := f.sender.copyExpiry(ctx, configKey(old), configKey(name)); err != nil {
+		return err
+	}
 	// Now the filter has both names. A rebuild under the old one would make them different
 	// filters, so the old name is removed only if no rebuild has begun.
 	r := eval(configKey(old), forgetScript, fmt.Sprintf("%016x%d", c.lineage, c.epoch))
@@ -71,6 +74,19 @@ func (f *Bloom[T]) Rename(ctx context.Context, name string) error {
 	f.name.Store(&name)
 	f.config.Store(&renamed)
 	return nil
+}
+
+// copyExpiry makes the key to expire when the key from does, if that expires.
+func (s *sender) copyExpiry(ctx context.Context, from, to string) error {
+	r := &request{key: from, args: []any{"pttl", from}}
+	if err := s.send(ctx, false, r); err != nil {
+		return err
+	}
+	left, ok := r.reply.(int64)
+	if !ok || left < 0 {
+		return nil
+	}
+	return s.send(ctx, true, &request{key: to, args: []any{"pexpire", to, max(1, left)}})
 }
 
 // forgetScript deletes a configuration if it is the expected one. It returns 1 if it is gone.
@@ -163,7 +179,8 @@ if redis.call('EXISTS', KEYS[2]) == 1 then redis.call('RENAME', KEYS[2], KEYS[4]
 return 1`
 
 // Expire makes the server delete the filter after a time, at least a millisecond, as
-// RBloomFilter.expire does; zero makes it persistent.
+// RBloomFilter.expire does; zero makes it persistent. An empty filter has no key with bits, and
+// the one that the next Add creates does not expire: call Expire again after it.
 func (f *Redisson[T]) Expire(ctx context.Context, after time.Duration) error {
 	if err := checkExpiry(after); err != nil {
 		return err
@@ -179,7 +196,8 @@ func (f *Redisson[T]) Expire(ctx context.Context, after time.Duration) error {
 }
 
 // Clear removes all elements: it deletes the server's filters and creates them again, which
-// requires RedisBloomOptions.Items. A lookup between the two returns true and ErrLost.
+// requires RedisBloomOptions.Items. They are then persistent. A lookup between the two returns
+// true and ErrLost.
 func (f *RedisBloom[T]) Clear(ctx context.Context) error {
 	if f.want.Items == 0 {
 		return optionError("Items", "is zero, so the filter cannot be created again")

@@ -117,6 +117,12 @@ func TestManageBloom(t *testing.T) {
 		if fields := c.HGetAll(ctx, configKey("bystander")).Val(); fields["keys"] != "" {
 			t.Errorf("back to its first name: %v", fields)
 		}
+		if err := errors.Join(bystander.Expire(ctx, time.Hour), bystander.Rename(ctx, "expiring")); err != nil {
+			t.Fatal(err)
+		}
+		if left := c.PTTL(ctx, configKey("expiring")).Val(); left <= 0 {
+			t.Errorf("a filter that expires was renamed: its configuration has an expiry of %v", left)
+		}
 		c.FlushAll(ctx)
 	}
 }
@@ -226,6 +232,39 @@ func TestMakeTwice(t *testing.T) {
 			}
 		}
 		allKnown(t, f, members(0, 100))
+	}
+}
+
+// Of two rebuilds that begin at the same time, the one that is too late leaves no keys that do not
+// expire.
+func TestRebuildTooLate(t *testing.T) {
+	c := newServer(t).client(t, 3)
+	ctx := context.Background()
+	o := Options[string]{Items: 1000, FPR: 0.01, Shards: 3}
+	f, other := open(t, c, "f", o), open(t, c, "f", Options[string]{})
+	steps := 0
+	f.sender.observe = func(trip Trip) {
+		if !trip.Write || trip.Commands != o.Shards {
+			return
+		}
+		if steps++; steps == 2 { // the new shards exist, and the configuration is next
+			if err := other.Rebuild(ctx, RebuildOptions{}, each([]string{"a"})); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if err := f.Rebuild(ctx, RebuildOptions{}, each([]string{"b"})); !errors.Is(err, ErrTaken) {
+		t.Errorf("the rebuild that is too late: %v", err)
+	}
+	allKnown(t, f, []string{"a"})
+	kept := 0
+	for _, key := range c.Keys(ctx, "{f:*").Val() {
+		if c.PTTL(ctx, key).Val() < 0 {
+			kept++
+		}
+	}
+	if kept != o.Shards {
+		t.Errorf("%d keys do not expire, want %d", kept, o.Shards)
 	}
 }
 

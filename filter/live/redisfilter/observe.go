@@ -15,8 +15,8 @@ import (
 type Trip struct {
 	// Write is whether the operation is a write.
 	Write bool
-	// Commands is the number of commands, about one per element. Attempts is the number
-	// of attempts, 1 if no command was retried.
+	// Commands is the number of commands: about one per element of a Bloom, fewer with the
+	// other filters. Attempts is the number of attempts, 1 if no command was retried.
 	Commands, Attempts int
 	// Took is the time of all attempts and of the waits between them.
 	Took time.Duration
@@ -27,8 +27,8 @@ type Trip struct {
 }
 
 // Retryable reports whether an error of this package is temporary: of the network, a
-// failover, slots that move, too few replicas, or a rebuild by another client. The operation
-// that returned it has already been retried for RetryFor. Retryable returns false for errors
+// failover, slots that move, too few replicas, or a rebuild by another client. All but those
+// about rebuilds have already been retried for RetryFor. Retryable returns false for errors
 // that need intervention: ErrMissing, ErrLost, ErrIncompatible, ErrFormat, ErrFull,
 // ErrExists, invalid options, and a context that is done.
 func Retryable(err error) bool {

@@ -2,6 +2,7 @@ package redisfilter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"math/rand/v2"
@@ -74,6 +75,9 @@ func (f *Bloom[T]) Rebuild(ctx context.Context, o RebuildOptions, source iter.Se
 	}
 	before := c
 	if c, err = f.advance(ctx, c, filling, c.read, next); err != nil {
+		if errors.Is(err, ErrTaken) { // no configuration names the new shards
+			err = errors.Join(err, f.retire(ctx, &next, drainFor))
+		}
 		return err
 	}
 	if before.phase == filling {

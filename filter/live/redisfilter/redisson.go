@@ -40,10 +40,10 @@ type RedissonOptions[T any] struct {
 // keys, for programs in both languages. (Clients before 3.23 ignore the last bit of an
 // element; elements that they have added are not found.)
 //
-// The two keys are in one slot, and so on one node. Each operation is a script, which also
-// checks that the configuration is the one that this client has read; if not, the operation
-// returns ErrIncompatible, where a Java client returns false. To replace a filter by one of
-// another size, use a new name.
+// The two keys are in one slot, and so on one node. Each addition and each lookup is a script,
+// which also checks that the configuration is the one that this client has read; if not, it
+// returns ErrIncompatible, or ErrMissing if there is none, where a Java client returns false.
+// To replace a filter by one of another size, use a new name.
 type Redisson[T any] struct {
 	codec  func(dst []byte, v T) []byte
 	name   string
@@ -347,7 +347,8 @@ func (f *Redisson[T]) MayContainMany(ctx context.Context, vs []T, maybe []bool) 
 	})
 }
 
-// ApproxCount estimates how many different elements were added, as RBloomFilter.count does.
+// ApproxCount estimates how many different elements were added, as RBloomFilter.count does. It
+// does not check the configuration.
 func (f *Redisson[T]) ApproxCount(ctx context.Context) (uint64, error) {
 	r := &request{key: f.name, args: []any{"bitcount", f.name}}
 	if err := f.sender.send(ctx, false, r); err != nil {

@@ -39,7 +39,8 @@ func losesReply(c *redis.Client, name string, meanwhile func()) {
 	lost := false
 	c.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
 		err := next(ctx, cmds)
-		if lost || cmds[0].Name() == "hgetall" || !slices.Contains(cmds[0].Args(), any(configKey(name))) {
+		command := cmds[0].Name()
+		if lost || command == "hgetall" || command == "pttl" || !slices.Contains(cmds[0].Args(), any(configKey(name))) {
 			return err
 		}
 		lost = true
