@@ -109,9 +109,6 @@ func parseBitRange(args [][]byte) (r bitRange, err error) {
 
 // of returns the bits of v that are in the range, as [from, to).
 func (r bitRange) of(v []byte) (from, to int64) {
-	if r.from < 0 && r.to < 0 && r.from > r.to {
-		return 0, 0
-	}
 	n := len(v)
 	if r.inBit {
 		n *= 8
@@ -136,6 +133,9 @@ func bitCount(c *client, args [][]byte) {
 		r, err := parseBitRange(args[2:])
 		if err != nil {
 			return err
+		}
+		if r.from < 0 && r.to < 0 && r.from > r.to {
+			return nil // an empty range; to BITPOS it may be that of the first byte
 		}
 		from, to := r.of(h.payload)
 		for ; from < to && from&7 != 0; from++ {
