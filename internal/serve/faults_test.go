@@ -285,6 +285,32 @@ func TestFilterStaysIfNotReplaced(t *testing.T) {
 	}
 }
 
+// A filter that has changed together with a key that could not be read is written when it changes
+// again.
+func TestAddAfterDamage(t *testing.T) { everyWay(t, testAddAfterDamage) }
+
+func testAddAfterDamage(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	c, refused := dial(t, s), dial(t, s)
+	c.do("BF.ADD", "f", "first")
+	c.do("SET", "k", "v", "EX", "1000")
+	if err := s.db.Put([]byte("k\x00\x00\x00\x00k"), []byte("\xffno head"), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := refused.conn.Write(appendCall(appendCall(nil, "BF.ADD", "f", "second"), "SET", "k", "v")); err != nil {
+		t.Fatal(err)
+	}
+	if got, failed := refused.reply().(failure); !failed {
+		t.Fatalf("with a key that cannot be read: %v", got)
+	}
+	if got := c.do("BF.ADD", "f", "third"); got != any(int64(1)) {
+		t.Fatal(got)
+	}
+	if n := filterOf(s, "f").bloom.RedoBytes(); n != 0 {
+		t.Errorf("%d bytes of acknowledged changes are not in the store", n)
+	}
+}
+
 // A command that waits for a filter's lock while the filter is renamed does not change it under its
 // new name.
 func TestAddDuringRename(t *testing.T) {

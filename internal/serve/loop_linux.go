@@ -459,6 +459,7 @@ func (l *loop) finish(ms int64) {
 	if err != nil {
 		clear(w.touched)
 		w.touched = w.touched[:0]
+		w.flushes++ // so that touch lists these filters again
 	}
 	w.err, w.needSync = nil, false
 	clear(l.round)
