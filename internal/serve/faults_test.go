@@ -507,6 +507,34 @@ func TestLostLargeSetIsNotAcknowledged(t *testing.T) {
 	}
 }
 
+// A SET that was written before the end of the pipeline, and failed, is not acknowledged either if a
+// large one follows.
+func TestLargeSetAfterError(t *testing.T) {
+	db, _ := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := lone(s)
+	args := fields("SET k v EX 1000")
+	c.do(lookup(args[0]), args)
+	if err := c.settle(); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Put([]byte("k\x00\x00\x00\x00k"), []byte("\xffno head"), nil); err != nil {
+		t.Fatal(err)
+	}
+	c = lone(s)
+	c.carryOutLarge(lookup([]byte("set")), fields("SET k v"), 1)
+	large := [][]byte{[]byte("SET"), []byte("large"), make([]byte, largePending)}
+	for _, args := range [][][]byte{large, fields("SET other v")} {
+		c.do(lookup(args[0]), args)
+	}
+	if err := c.settle(); err == nil {
+		t.Errorf("the client gets %q", c.w.Buf)
+	}
+}
+
 // With --fsync always no reply shows a write that is not yet durable.
 func TestReadersWaitForSync(t *testing.T) {
 	db, _ := faultyStore(t)
