@@ -73,6 +73,8 @@ type client struct {
 	watchAt  *Server            // whose keys they are
 	dirty    atomic.Bool        // a watched key has changed
 
+	watchedBytes int // the memory for watched
+
 	*writes         // collects its changes
 	pendedIn uint64 // the group of its last plain SET plus one; 0: none
 

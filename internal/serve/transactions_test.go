@@ -236,6 +236,30 @@ func TestRefusedExecUnwatches(t *testing.T) {
 	}
 }
 
+// The keys that a client watches take memory for requests, until it watches them no more.
+func TestWatchMemory(t *testing.T) { everyWay(t, testWatchMemory) }
+
+func testWatchMemory(t *testing.T) {
+	const budget = 1 << 16
+	s := start(t, t.TempDir(), Config{RequestBytes: budget, Fsync: FsyncNo})
+	c := dial(t, s)
+	key := strings.Repeat("k", 500)
+	var got any = simple("OK")
+	n := 0
+	for ; got == any(simple("OK")) && n <= budget/len(key); n++ {
+		got = c.do("WATCH", key+fmt.Sprint(n))
+	}
+	if got != any(failure(errOOM.Error())) {
+		t.Fatalf("after %d keys: %v", n, got)
+	}
+	if got := c.do("UNWATCH"); got != simple("OK") {
+		t.Error(got)
+	}
+	if got := s.requestBytes.Load(); got != 0 {
+		t.Errorf("%d bytes are taken", got)
+	}
+}
+
 // With WATCH no increment is lost between a GET and a SET.
 func TestWatchedIncrements(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
