@@ -236,6 +236,32 @@ func TestRefusedExecUnwatches(t *testing.T) {
 	}
 }
 
+// All replies of a transaction together are one reply, which is refused if it takes too much memory,
+// even without strings.
+func TestExecReplyMemory(t *testing.T) { everyWay(t, testExecReplyMemory) }
+
+func testExecReplyMemory(t *testing.T) {
+	s := start(t, t.TempDir(), Config{RequestBytes: 1 << 20, Fsync: FsyncNo})
+	c := dial(t, s)
+	const n = 5000 // replies of more than 300 bytes
+	calls := appendCall(nil, "MULTI")
+	for range n {
+		calls = appendCall(calls, "CLIENT", "HELP")
+	}
+	if _, err := c.conn.Write(appendCall(calls, "EXEC")); err != nil {
+		t.Fatal(err)
+	}
+	for range 1 + n {
+		c.reply()
+	}
+	if got := c.reply(); got != any(failure(errReplyOOM.Error())) {
+		t.Errorf("EXEC: %.80v", got)
+	}
+	if got := c.do("PING"); got != simple("PONG") {
+		t.Error(got)
+	}
+}
+
 // The keys that a client watches take memory for requests, until it watches them no more.
 func TestWatchMemory(t *testing.T) { everyWay(t, testWatchMemory) }
 
