@@ -125,8 +125,7 @@ func (w *writes) find(key []byte) *filter {
 	if f == nil {
 		return nil
 	}
-	if w.srv.over(f.expiry.Load()) {
-		w.srv.sawExpired(f.expiry.Load())
+	if w.srv.gone(f.expiry.Load()) {
 		return nil
 	}
 	return f

@@ -101,7 +101,7 @@ func scan(c *client, args [][]byte) {
 			return false, nil
 		}
 		n--
-		if !c.srv.over(h.expiry) && (only == "" || strings.EqualFold(only, h.kind.String())) && (match == nil || glob(match, key)) {
+		if (only == "" || strings.EqualFold(only, h.kind.String())) && (match == nil || glob(match, key)) && !c.srv.gone(h.expiry) {
 			keys = append(keys, bytes.Clone(key))
 			size += len(key)
 		}

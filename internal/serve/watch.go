@@ -148,7 +148,7 @@ func (c *client) stale() bool {
 		return true
 	}
 	for _, w := range c.watched {
-		if c.watchAt.over(w.expiry) {
+		if c.watchAt.gone(w.expiry) {
 			return true
 		}
 	}
