@@ -267,10 +267,14 @@ func (s *Server) write(c *client, key []byte, k kind, make func(f *filter, room 
 }
 
 // endWrite unlocks a filter that was changed. If much has changed, it is written right away, while
-// it is in the CPU's caches and before it takes much memory, except in a transaction, which is one
-// write, and in a group, where a write takes long.
+// it is in the CPU's caches and before it takes much memory, except in a group, where a write takes
+// long. In a transaction, which is one write, it is added to the batch, whose size is bounded.
 func (c *client) endWrite(f *filter) {
-	if c.overlay == nil && c.srv.cfg.Group == nil && c.err == nil && f.parts().RedoBytes() >= muchRedo {
+	switch {
+	case f.parts().RedoBytes() < muchRedo:
+	case c.overlay != nil:
+		c.valBuf = c.srv.takeRedo(f, &c.batch, c.valBuf)
+	case c.srv.cfg.Group == nil && c.err == nil:
 		c.batch.Reset()
 		c.valBuf, c.err = c.srv.flushFilter(f, &c.batch, c.valBuf)
 	}

@@ -90,6 +90,26 @@ func TestLargeTransaction(t *testing.T) {
 	}
 }
 
+// What a transaction changes in filters counts as well.
+func TestLargeTransactionOfFilters(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo}, func(s *Server) { s.execMax = muchRedo })
+	c := dial(t, s)
+	c.do("BF.RESERVE", "b", "0.0001", "100000")
+	c.do("MULTI")
+	c.do(manyItems(0)...)
+	c.do("BF.ADD", "b", "x")
+	got, _ := c.do("EXEC").([]any)
+	if len(got) != 2 {
+		t.Fatalf("EXEC: %d replies", len(got))
+	}
+	if got[1] != any(failure(errExecOOM.Error())) {
+		t.Errorf("EXEC: the last reply is %v", got[1])
+	}
+	if got := c.do("BF.ADD", "b", "x"); got != any(int64(1)) {
+		t.Errorf("afterwards: %v", got)
+	}
+}
+
 // A key that has expired is not there, even if it has not been removed: SWAPDB that puts it in the
 // place of an absent one changes nothing.
 func TestSwapOfExpired(t *testing.T) {
