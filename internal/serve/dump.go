@@ -330,8 +330,11 @@ func (c *client) restoreFilter(args [][]byte, absolute, replace bool) error {
 	}
 	if c.srv.over(expiry) {
 		return c.locked(func() error {
-			c.remove(key)
-			return nil
+			err := c.free(key, replace) // another client may have been faster
+			if err == nil {
+				c.remove(key)
+			}
+			return err
 		}, key)
 	}
 	err = c.srv.createAs(c, key, d.kind, expiry, replace, func(f *filter, room uint64) error {
