@@ -141,6 +141,40 @@ func testStrings(t *testing.T) {
 	}
 }
 
+// A key that expires while a command changes its expiry is left as it is.
+func TestExpiryOfExpired(t *testing.T) {
+	db, _ := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo}) // nothing runs in the background
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := lone(s)
+	args := fields("SET k v PXAT 1000")
+	c.do(lookup(args[0]), args)
+	for _, expiry := range []int64{0, s.nowMs() + 1_000_000} {
+		if err := c.locked(func() error {
+			found, err := c.setExpiry([]byte("k"), expiry)
+			if found {
+				t.Error("an expired key is found")
+			}
+			return err
+		}, []byte("k")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.settle(); err != nil {
+		t.Fatal(err)
+	}
+	c.w.Reset()
+	for _, call := range []string{"GET k", "KEYS *"} {
+		args := fields(call)
+		c.do(lookup(args[0]), args)
+	}
+	if got, want := string(c.w.Buf), "$-1\r\n*0\r\n"; got != want {
+		t.Errorf("GET and KEYS: %q, want %q", got, want)
+	}
+}
+
 func TestExpiry(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	c := dial(t, s)
