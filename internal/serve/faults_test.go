@@ -507,8 +507,8 @@ func TestLostLargeSetIsNotAcknowledged(t *testing.T) {
 	}
 }
 
-// A SET that was written before the end of the pipeline, and failed, is not acknowledged either if a
-// large one follows.
+// A SET that was written before the end of the pipeline, and failed, is not acknowledged if a large
+// one follows either.
 func TestLargeSetAfterError(t *testing.T) {
 	db, _ := faultyStore(t)
 	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})

@@ -177,8 +177,8 @@ func expire(c *client, args [][]byte) {
 	}
 }
 
-// setExpiry changes the expiry of a key, and reports whether the key exists: since it was last looked
-// up it may have expired. Its stripe is locked.
+// setExpiry changes the expiry of a key, and reports whether the key exists: it may have expired
+// since the caller found it. Its stripe is locked.
 func (c *client) setExpiry(key []byte, expiry int64) (bool, error) {
 	var h head
 	found, err := c.look(key, func(was head) error {

@@ -10,8 +10,9 @@ import (
 )
 
 // cursors stores the positions of scans. A key can be longer than a cursor, so a cursor is a number
-// that the server assigns. The oldest are dropped. The first number is random: one that was assigned
-// before a restart, or by another node, should be unknown, and not a position of another scan.
+// that the server assigns. The oldest are dropped. The first number is random: one that was
+// assigned before a restart, or by another node, should be unknown, and not a position of another
+// scan.
 type cursors struct {
 	mu     sync.Mutex
 	oldest uint64 // cursors below have been dropped

@@ -256,8 +256,8 @@ func TestRefusedExecUnwatches(t *testing.T) {
 	}
 }
 
-// All replies of a transaction together are one reply, which is refused if it takes too much memory,
-// even without strings.
+// All replies of a transaction together are one reply, which is refused if it takes too much
+// memory, even without strings.
 func TestExecReplyMemory(t *testing.T) { everyWay(t, testExecReplyMemory) }
 
 func testExecReplyMemory(t *testing.T) {
