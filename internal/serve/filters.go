@@ -538,6 +538,7 @@ func (s *Server) checkpoint(f *filter) error {
 		s.lockFilter(f)
 		if f.dead {
 			s.unlockFilter(f)
+			s.collectAgain(f)
 			return nil
 		}
 		// The redo entry for a page's changes must be stored before the page is.
@@ -564,6 +565,7 @@ func (s *Server) checkpoint(f *filter) error {
 	f.mu.Lock()
 	if f.dead {
 		f.mu.Unlock()
+		s.collectAgain(f)
 		return nil
 	}
 	if err = s.put(&b); err == nil {
@@ -577,4 +579,20 @@ func (s *Server) checkpoint(f *filter) error {
 		}
 	}
 	return err
+}
+
+// collectAgain makes the collector remove the entries of a deleted filter: it may have done so
+// before the checkpointer wrote the last pages. With world and the stripe, the deletion is in the
+// store.
+func (s *Server) collectAgain(f *filter) {
+	s.world.RLock()
+	defer s.world.RUnlock()
+	st := s.stripe([]byte(f.name[genLen:]))
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	select {
+	case s.garbage <- f.id:
+	default:
+		s.lookForOld()
+	}
 }
