@@ -398,12 +398,12 @@ func (c *client) refuse(mark int) {
 	c.w.Error(errReplyOOM.Error())
 }
 
-// abort replaces all replies that may not be sent with an error and ends the connection: some of
-// them would acknowledge writes that may be lost.
+// abort replaces all replies that may not be sent with an error, whatever CLIENT REPLY says, and
+// ends the connection: some of them would acknowledge writes that may be lost.
 func (c *client) abort(err error) {
 	c.w.Buf, c.w.Refused = c.w.Buf[:c.safe], false
 	c.w.Error(c.told(err).Error())
-	c.quit = true
+	c.quit, c.silence = true, replyAll
 }
 
 // reject refuses a command. An EXEC that is refused ends its transaction, and what is watched.

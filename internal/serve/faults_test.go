@@ -507,6 +507,26 @@ func TestLostLargeSetIsNotAcknowledged(t *testing.T) {
 	}
 }
 
+// The error that ends a connection is whole, even after CLIENT REPLY OFF.
+func TestErrorAfterReplyOff(t *testing.T) {
+	db, fsys := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := lone(s)
+	for _, call := range []string{"PING", "CLIENT REPLY OFF", "MULTI", "SET k v", "EXEC"} {
+		if call == "EXEC" {
+			fsys.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool { return strings.Contains(op.Name, ".log") }})
+		}
+		args := fields(call)
+		c.do(lookup(args[0]), args)
+	}
+	if got, want := string(c.w.Buf), "-"+errReadOnly.Error()+"\r\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 // A SET that was written before the end of the pipeline, and failed, is not acknowledged if a large
 // one follows either.
 func TestLargeSetAfterError(t *testing.T) {
