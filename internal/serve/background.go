@@ -94,6 +94,7 @@ func (s *Server) forgetExpiring() error {
 func (s *Server) sweepDatabase(c *client) error {
 	var damage error
 	var last []byte
+	var pause time.Duration
 	for s.ctx.Err() == nil && !s.failed.Load() {
 		begin := time.Now()
 		due, err := s.findExpired(c.gen(), last)
@@ -104,14 +105,29 @@ func (s *Server) sweepDatabase(c *client) error {
 			return errors.Join(err, damage)
 		}
 		last = due[len(due)-1]
-		// Clients get two thirds of the time, however many keys have expired, unless a batch takes
-		// more than half of sweepEvery.
+		if pause += sweepPause(time.Since(begin), s.since(due[0])); pause < time.Millisecond {
+			continue // a timer would take longer
+		}
 		select {
 		case <-s.ctx.Done():
-		case <-time.After(min(2*time.Since(begin), sweepEvery)):
+		case <-time.After(pause):
 		}
+		pause = 0
 	}
 	return damage
+}
+
+// since returns how long ago an entry of the expiry index was due.
+func (s *Server) since(index []byte) time.Duration {
+	return time.Duration(s.nowMs()-int64(binary.BigEndian.Uint64(index[genLen:]))) * time.Millisecond
+}
+
+// sweepPause returns how long the sweeper leaves the stripes to clients after a batch that took
+// some time, whose first key was due late ago: twice as long as the batch took, but less the more
+// the sweeper has fallen behind, so that it keeps up with clients that set keys faster than a third
+// of the time allows it to remove them.
+func sweepPause(took, late time.Duration) time.Duration {
+	return time.Duration(min(2*float64(took)/max(1, late.Seconds()/sweepEvery.Seconds()), float64(sweepEvery)))
 }
 
 // findExpired returns the first sweepBatch entries after last of a database's expiry index that are

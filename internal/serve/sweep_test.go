@@ -3,6 +3,7 @@ package serve
 import (
 	"fmt"
 	"testing"
+	"time"
 )
 
 // Expired keys are removed, whichever command set the expiry, although the sweeper reads the index
@@ -97,5 +98,21 @@ func TestExpiringForgets(t *testing.T) {
 	c.do("SET", "k", "v", "PX", "1")
 	if s.expiring.ones.Load() != 1 {
 		t.Error("a new key does not count")
+	}
+}
+
+// The sweeper leaves two thirds of the time to clients, and less when it has fallen behind.
+func TestSweepPause(t *testing.T) {
+	for _, test := range []struct{ took, late, want time.Duration }{
+		{time.Millisecond, 0, 2 * time.Millisecond},
+		{time.Millisecond, -time.Hour, 2 * time.Millisecond}, // the clock was set back
+		{time.Millisecond, sweepEvery, 2 * time.Millisecond},
+		{time.Millisecond, 4 * sweepEvery, time.Millisecond / 2},
+		{10 * sweepEvery, sweepEvery, sweepEvery},
+		{time.Millisecond, 1 << 62, 0},
+	} {
+		if got := sweepPause(test.took, test.late); got != test.want {
+			t.Errorf("after a batch that took %v, %v late: %v, want %v", test.took, test.late, got, test.want)
+		}
 	}
 }

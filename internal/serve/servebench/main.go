@@ -14,6 +14,9 @@
 // With -restart it measures instead how long sift takes to start with many keys and filters, after
 // a kill and after a clean shutdown.
 //
+// With -expire it measures instead how fast -keys keys that expire within some seconds are removed,
+// and how long GETs take meanwhile.
+//
 // With -hold it measures instead how long commands with -items keys make other clients wait.
 //
 // Both servers persist writes and sync them once a second. It needs Linux, redis-server,
@@ -46,6 +49,7 @@ var (
 	restart  = flag.Bool("restart", false, "measure starts with -keys keys and -filters filters")
 	filters  = flag.Int("filters", 100, "filters of 100,000 items for -restart")
 	hold     = flag.Bool("hold", false, "measure how long a command with -items keys or items makes other clients wait")
+	expire   = flag.Bool("expire", false, "measure how -keys keys that expire at about the same time are removed")
 	items    = flag.Int("items", 300_000, "keys or items of a command for -hold")
 	cores    = flag.String("cores", "1,2", "CPUs of the server: with 1 the client has the other, with 2 they share both")
 )
@@ -75,6 +79,9 @@ func run() error {
 	fmt.Printf("%s, %d CPUs, %s\n\n", cpuModel(), runtime.NumCPU(), runtime.Version())
 	if *restart {
 		return runRestart(dir)
+	}
+	if *expire {
+		return runExpire(dir)
 	}
 	if *hold {
 		return runHold(dir)

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	expireLoad  = 25 * time.Second // the time to set the keys, after which they begin to expire
+	expireTime  = 8 * time.Second  // from the first expiry to the last
+	expireLimit = 5 * time.Minute
+)
+
+// runExpire sets -keys keys that expire within expireTime, at moments that do not follow the order
+// of the keys, and gets keys one after the other, before that and until the server has removed all.
+func runExpire(dir string) error {
+	fmt.Println("| server | sets/s | GET, µs | p99.9 | max | GET while keys expire, µs | p99.9 | max | removed/s | CPU µs a key | last removed, s late |")
+	fmt.Println("|---|---|---|---|---|---|---|---|---|---|---|")
+	for round := range *rounds {
+		sub := filepath.Join(dir, strconv.Itoa(round))
+		if err := os.Mkdir(sub, 0o755); err != nil {
+			return err
+		}
+		both := []*server{redisServer("0,1", sub), siftServer("sift", "0,1", sub)}
+		for _, s := range both {
+			if err := s.expire(); err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// expire starts the server, and prints its row of the table.
+func (s *server) expire() error {
+	if err := s.start(); err != nil {
+		return err
+	}
+	defer s.stop()
+	began := time.Now()
+	due := began.Add(expireLoad)
+	const step = 10_000
+	for from := 0; from < *keys; from += step {
+		var b []byte
+		to := min(*keys, from+step)
+		for i := from; i < to; i++ {
+			at := due.UnixMilli() + int64(i)*7919%expireTime.Milliseconds()
+			b = appendCall(b, "SET", expireKey(i), strings.Repeat(value, 6), "PXAT", strconv.FormatInt(at, 10))
+		}
+		if err := pipeline(s.port, b, to-from); err != nil {
+			return err
+		}
+	}
+	set := time.Since(began)
+	if set > expireLoad/2 {
+		return fmt.Errorf("setting %d keys took %v", *keys, set)
+	}
+	if err := s.settle(); err != nil {
+		return err
+	}
+	conn, err := net.Dial("tcp", "127.0.0.1:"+strconv.Itoa(s.port))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	conn.SetDeadline(began.Add(expireLimit))
+	r := bufio.NewReader(conn)
+
+	var before, during []time.Duration
+	for time.Now().Before(due) {
+		took, err := get(conn, r, len(before))
+		if err != nil {
+			return err
+		}
+		before = append(before, took)
+	}
+	cpu, err := cpuTime(s.cmd.Process.Pid)
+	if err != nil {
+		return err
+	}
+	for removed := 0; removed < *keys; {
+		took, err := get(conn, r, len(during))
+		if err != nil {
+			return err
+		}
+		if during = append(during, took); len(during)%1000 == 0 {
+			if removed, err = expired(conn, r); err != nil {
+				return err
+			}
+		}
+	}
+	took := time.Since(due)
+	after, err := cpuTime(s.cmd.Process.Pid)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("| %s | %.0f | %s | %s | %.0f | %.1f | %.1f |\n", s.name, float64(*keys)/set.Seconds(), latencies(before), latencies(during),
+		float64(*keys)/took.Seconds(), float64(after-cpu)/float64(*keys)/1e3, (took - expireTime).Seconds())
+	return nil
+}
+
+func expireKey(i int) string { return fmt.Sprintf("session:%08d", i) }
+
+// get gets the i-th of the keys in the order of their expiry, round and round, and returns how long
+// that took.
+func get(conn net.Conn, r *bufio.Reader, i int) (time.Duration, error) {
+	began := time.Now()
+	if _, err := bulk(conn, r, "GET", expireKey(i*7919%*keys)); err != nil {
+		return 0, err
+	}
+	return time.Since(began), nil
+}
+
+// expired returns how many keys the server has removed.
+func expired(conn net.Conn, r *bufio.Reader) (int, error) {
+	info, err := bulk(conn, r, "INFO", "stats")
+	if err != nil {
+		return 0, err
+	}
+	_, after, ok := strings.Cut(info, "\nexpired_keys:")
+	if !ok {
+		return 0, errors.New("INFO does not say how many keys have expired")
+	}
+	count, _, _ := strings.Cut(after, "\r")
+	return strconv.Atoi(count)
+}
+
+// bulk sends a command, and returns the bulk string that it replies, "" if that is null.
+func bulk(conn net.Conn, r *bufio.Reader, args ...string) (string, error) {
+	if _, err := conn.Write(appendCall(nil, args...)); err != nil {
+		return "", err
+	}
+	line, err := r.ReadString('\n')
+	if err != nil {
+		return "", err
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(line, "$")))
+	if err != nil {
+		return "", fmt.Errorf("reply %q", line)
+	}
+	if n < 0 {
+		return "", nil
+	}
+	text := make([]byte, n+2)
+	_, err = io.ReadFull(r, text)
+	return string(text), err
+}
+
+// latencies formats the median, the 99.9th percentile and the maximum in µs.
+func latencies(of []time.Duration) string {
+	if len(of) == 0 {
+		return "- | - | -"
+	}
+	slices.Sort(of)
+	us := func(d time.Duration) float64 { return float64(d) / 1e3 }
+	return fmt.Sprintf("%.0f | %.0f | %.0f", us(of[len(of)/2]), us(of[len(of)*999/1000]), us(of[len(of)-1]))
+}
