@@ -96,6 +96,7 @@ func TestCheckpointOfDeleted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.ctx = t.Context() // of removeRange
 	run := func(call string) {
 		t.Helper()
 		c := lone(s)
