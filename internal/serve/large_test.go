@@ -129,7 +129,7 @@ func TestBitOp(t *testing.T) {
 	if got := run(fields("BITOP OR r none nothing")) + run(fields("GET r")); got != ":0\r\n$-1\r\n" {
 		t.Errorf("BITOP of keys that do not exist: %q", got)
 	}
-	const size, sources = 1 << 20, 256
+	const size, sources = 1 << 18, 64
 	run([][]byte{[]byte("SET"), []byte("large"), make([]byte, size)})
 	args := fields("BITOP OR r" + strings.Repeat(" large", sources))
 	var before, after runtime.MemStats
