@@ -300,7 +300,9 @@ func (f *Cuckoo) Delete(item []byte) bool {
 			continue
 		}
 		f.setSlot(i, off, 0)
-		f.items--
+		if f.items > 0 {
+			f.items--
+		}
 		f.deletes++
 		if len(f.links) > 1 && float64(f.deletes) > float64(f.items)*compactShare {
 			f.compact(false)
@@ -356,11 +358,12 @@ func (f *Cuckoo) empty(i int) bool {
 	return true
 }
 
-// Items returns the number of items added and not deleted.
-func (f *Cuckoo) Items() uint64 { return f.items }
+// Items returns the number of items added and not deleted. It may be wrong if the filter is from a
+// dump whose header was, but is at most the number of slots.
+func (f *Cuckoo) Items() uint64 { return min(f.items, f.Bytes()) }
 
 // Deletes returns the number of items deleted since the last compaction.
-func (f *Cuckoo) Deletes() uint64 { return f.deletes }
+func (f *Cuckoo) Deletes() uint64 { return min(f.deletes, math.MaxInt64) }
 
 // Data returns the slots of link i. The caller must not change them; the filter does.
 func (f *Cuckoo) Data(i int) []byte { return f.links[i].data }
