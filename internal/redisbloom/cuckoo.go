@@ -269,15 +269,11 @@ func (f *Cuckoo) GrowBytes() uint64 {
 
 // linkBytes returns the size of link i, and false if it is too large for any memory.
 func (f *Cuckoo) linkBytes(i int) (uint64, bool) {
-	n := f.buckets
-	for range i {
-		hi, lo := bits.Mul64(n, max(1, f.expansion))
-		if hi != 0 {
-			return 0, false
-		}
-		n = lo
+	shift := i * bits.TrailingZeros64(max(1, f.expansion)) // buckets is a power of 2, too
+	if shift > bits.LeadingZeros64(f.buckets) {
+		return 0, false
 	}
-	hi, size := bits.Mul64(n, f.bucketSize)
+	hi, size := bits.Mul64(f.buckets<<shift, f.bucketSize)
 	return size, hi == 0 && size > 0 && size < 1<<48
 }
 
