@@ -101,6 +101,27 @@ func testLargeExtended(t *testing.T) {
 	}
 }
 
+// RESTORE of a filter counts as a command on a large value if its strings are compressed.
+func TestLargeFilterDump(t *testing.T) {
+	db, _ := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const copies = 4000
+	const size = 1 + 264*copies
+	packed := append([]byte{0, 0}, bytes.Repeat([]byte{0xe0, 0xff, 0}, copies)...) // a zero, repeated
+	if v, err := unpackLZF(packed, size); err != nil || len(v) != size {
+		t.Fatal(len(v), err)
+	}
+	dump := append(appendDumpLen([]byte{dumpModule}, moduleID(kindCuckoo)), moduleString, 0xc3)
+	dump = append(appendDumpLen(appendDumpLen(dump, uint64(len(packed))), size), packed...)
+	args := append(fields("RESTORE k 0"), dump)
+	if got := s.largest(lookup(args[0]), args); got < size {
+		t.Errorf("a dump of %d bytes with a string of %d counts as %d bytes", len(dump), size, got)
+	}
+}
+
 // BITOP pads short sources with zeros, and copies no source but the first, however many there are.
 func TestBitOp(t *testing.T) {
 	db, _ := faultyStore(t)
