@@ -269,15 +269,11 @@ func (f *Cuckoo) GrowBytes() uint64 {
 
 // linkBytes returns the size of link i, and false if it is too large for any memory.
 func (f *Cuckoo) linkBytes(i int) (uint64, bool) {
-	n := f.buckets
-	for range i {
-		hi, lo := bits.Mul64(n, max(1, f.expansion))
-		if hi != 0 {
-			return 0, false
-		}
-		n = lo
+	shift := i * bits.TrailingZeros64(max(1, f.expansion)) // buckets is a power of 2, too
+	if shift > bits.LeadingZeros64(f.buckets) {
+		return 0, false
 	}
-	hi, size := bits.Mul64(n, f.bucketSize)
+	hi, size := bits.Mul64(f.buckets<<shift, f.bucketSize)
 	return size, hi == 0 && size > 0 && size < 1<<48
 }
 
@@ -300,7 +296,9 @@ func (f *Cuckoo) Delete(item []byte) bool {
 			continue
 		}
 		f.setSlot(i, off, 0)
-		f.items--
+		if f.items > 0 {
+			f.items--
+		}
 		f.deletes++
 		if len(f.links) > 1 && float64(f.deletes) > float64(f.items)*compactShare {
 			f.compact(false)
@@ -356,11 +354,12 @@ func (f *Cuckoo) empty(i int) bool {
 	return true
 }
 
-// Items returns the number of items added and not deleted.
-func (f *Cuckoo) Items() uint64 { return f.items }
+// Items returns the number of items added and not deleted. It may be wrong if the filter is from a
+// dump whose header was, but is at most the number of slots.
+func (f *Cuckoo) Items() uint64 { return min(f.items, f.Bytes()) }
 
 // Deletes returns the number of items deleted since the last compaction.
-func (f *Cuckoo) Deletes() uint64 { return f.deletes }
+func (f *Cuckoo) Deletes() uint64 { return min(f.deletes, math.MaxInt64) }
 
 // Data returns the slots of link i. The caller must not change them; the filter does.
 func (f *Cuckoo) Data(i int) []byte { return f.links[i].data }

@@ -1,6 +1,9 @@
 package redisbloom
 
-import "encoding/binary"
+import (
+	"bytes"
+	"encoding/binary"
+)
 
 // CuckooHeaderBytes is the size of a dump's header, which is packed and little-endian, 38 bytes:
 //
@@ -23,9 +26,9 @@ const CuckooHeaderBytes = 38
 // Header returns the header of the filter's dump.
 func (f *Cuckoo) Header() []byte {
 	le := binary.LittleEndian
-	b := le.AppendUint64(nil, f.items)
+	b := le.AppendUint64(nil, f.Items())
 	b = le.AppendUint64(b, f.buckets)
-	b = le.AppendUint64(b, f.deletes)
+	b = le.AppendUint64(b, f.Deletes())
 	b = le.AppendUint64(b, uint64(len(f.links)))
 	b = le.AppendUint16(b, uint16(f.bucketSize))
 	b = le.AppendUint16(b, uint16(f.maxIterations))
@@ -77,7 +80,7 @@ func ParseCuckoo(header []byte, maxBytes uint64) (*Cuckoo, error) {
 // Dump returns the part of the dump at iter, and the iter of the next part, as Bloom.Dump
 // does. An empty filter has no dump.
 func (f *Cuckoo) Dump(iter int64) (next int64, part []byte) {
-	if f.items == 0 {
+	if f.items == 0 && f.vacant() {
 		return 0, nil
 	}
 	if iter == 0 {
@@ -89,6 +92,16 @@ func (f *Cuckoo) Dump(iter int64) (next int64, part []byte) {
 	}
 	part = data[:min(len(data), maxChunkBytes)]
 	return iter + int64(len(part)), part
+}
+
+// vacant reports whether all slots are empty.
+func (f *Cuckoo) vacant() bool {
+	for i := range f.links {
+		if data := f.links[i].data; bytes.Count(data, []byte{0}) < len(data) {
+			return false
+		}
+	}
+	return true
 }
 
 func (f *Cuckoo) at(off int64) ([]byte, int) {

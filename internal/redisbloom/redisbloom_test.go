@@ -132,6 +132,49 @@ func TestCuckooDumpIsRedis(t *testing.T) {
 	}
 }
 
+// A filter from a dump whose header counts too few items, as when some were added between the parts
+// of the dump, or too many, has a header that can be loaded. It has a dump until it is empty.
+func TestCuckooMiscounted(t *testing.T) {
+	f, err := NewCuckoo(CuckooOptions{Capacity: 4, BucketSize: 2, MaxIterations: 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	header := f.Header()
+	for _, item := range []string{"a", "b"} {
+		if err := f.Add([]byte(item), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	parse := func(items uint64) *Cuckoo {
+		binary.LittleEndian.PutUint64(header, items)
+		g, err := ParseCuckoo(header, 1<<10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	few, many := parse(1), parse(4)
+	if err := few.Load(5, f.Data(0)); err != nil {
+		t.Fatal(err)
+	}
+	if err := many.Add([]byte("a"), 0); err != nil {
+		t.Fatal(err)
+	}
+	few.Delete([]byte("a"))
+	if next, _ := few.Dump(0); next == 0 {
+		t.Error("a filter with an item has no dump")
+	}
+	few.Delete([]byte("b"))
+	if next, _ := few.Dump(0); next != 0 {
+		t.Error("an empty filter has a dump")
+	}
+	for _, g := range []*Cuckoo{few, many} {
+		if _, err := ParseCuckoo(g.Header(), 1<<10); err != nil {
+			t.Errorf("%d items: %v", g.Items(), err)
+		}
+	}
+}
+
 // HyperLogLog in Redis uses the same hash: PFDEBUG GETREG shows the register, which is the low
 // 14 bits, and the position of the lowest 1 above them.
 func TestMurmur(t *testing.T) {

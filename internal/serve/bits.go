@@ -109,9 +109,6 @@ func parseBitRange(args [][]byte) (r bitRange, err error) {
 
 // of returns the bits of v that are in the range, as [from, to).
 func (r bitRange) of(v []byte) (from, to int64) {
-	if r.from < 0 && r.to < 0 && r.from > r.to {
-		return 0, 0
-	}
 	n := len(v)
 	if r.inBit {
 		n *= 8
@@ -136,6 +133,9 @@ func bitCount(c *client, args [][]byte) {
 		r, err := parseBitRange(args[2:])
 		if err != nil {
 			return err
+		}
+		if r.from < 0 && r.to < 0 && r.from > r.to {
+			return nil // an empty range; to BITPOS it may be that of the first byte
 		}
 		from, to := r.of(h.payload)
 		for ; from < to && from&7 != 0; from++ {
@@ -202,6 +202,7 @@ func bitPos(c *client, args [][]byte) {
 	}
 }
 
+// bitOp is BITOP. It holds one source at a time, because there may be many large ones.
 func bitOp(c *client, args [][]byte) {
 	var op func(a, b byte) byte
 	not := is(args[1], "NOT")
@@ -222,32 +223,44 @@ func bitOp(c *client, args [][]byte) {
 	}
 	n := 0
 	err := c.locked(func() error {
-		var sources [][]byte
-		for _, key := range args[3:] {
-			v, _, _, err := c.old(key)
+		var out []byte
+		for i, key := range args[3:] {
+			with := func(v []byte) {
+				if more := len(v) - len(out); more > 0 {
+					out = append(out, make([]byte, more)...)
+				}
+				if i == 0 {
+					copy(out, v)
+					return
+				}
+				for j := range out {
+					b := byte(0)
+					if j < len(v) {
+						b = v[j]
+					}
+					out[j] = op(out[j], b)
+				}
+			}
+			found, err := c.look(key, func(h head) error {
+				if h.kind != kindString {
+					return errWrongType
+				}
+				with(h.payload)
+				return nil
+			})
 			if err != nil {
 				return err
 			}
-			n = max(n, len(v))
-			sources = append(sources, v)
+			if !found {
+				with(nil)
+			}
 		}
-		if n == 0 {
+		if n = len(out); n == 0 {
 			if k, _, err := c.kindOf(args[2]); err != nil || k == kindNone {
 				return err
 			}
 			c.remove(args[2])
 			return nil
-		}
-		out := make([]byte, n)
-		copy(out, sources[0])
-		for _, v := range sources[1:] {
-			for i := range out {
-				b := byte(0)
-				if i < len(v) {
-					b = v[i]
-				}
-				out[i] = op(out[i], b)
-			}
 		}
 		if not {
 			for i := range out {

@@ -381,7 +381,7 @@ func bfLoadChunk(c *client, args [][]byte) {
 	f, err := c.srv.write(c, args[1], kindBloom, nil)
 	if err == nil {
 		err = f.bloom.Load(iter, args[3])
-		f.mu.Unlock()
+		c.endWrite(f)
 	}
 	c.loaded(err)
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/siftdb/sift"
 )
 
 // Checkpoints complete while filters change, and a server that starts from the files of any moment
@@ -82,5 +84,50 @@ func TestCheckpointUnderLoad(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// Pages that a checkpoint writes when their filter has been deleted, and its entries have been
+// removed, are removed as well.
+func TestCheckpointOfDeleted(t *testing.T) {
+	db := groupDB(t)
+	g := &lonely{db: db}
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Group: g, Leads: true}) // nothing runs in the background
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.ctx = t.Context() // of removeRange
+	run := func(call string) {
+		t.Helper()
+		c := lone(s)
+		args := fields(call)
+		c.do(lookup(args[0]), args)
+		if err := c.settle(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	collect := func() {
+		t.Helper()
+		if err := s.collect(<-s.garbage); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run("BF.ADD f x")
+	g.writing = func() { // of a page
+		g.writing = nil
+		run("DEL f")
+		collect()
+	}
+	if err := s.checkpoint(filterOf(s, "f")); err != nil {
+		t.Fatal(err)
+	}
+	if g.writing != nil {
+		t.Fatal("the checkpoint has written no page")
+	}
+	for len(s.garbage) > 0 {
+		collect()
+	}
+	for e, err := range db.Scan(&sift.IterOptions{Prefix: []byte{spaceFilter}}) {
+		t.Errorf("%q is left, %v", e.Key, err)
 	}
 }

@@ -73,6 +73,8 @@ type client struct {
 	watchAt  *Server            // whose keys they are
 	dirty    atomic.Bool        // a watched key has changed
 
+	watchedBytes int // the memory for watched
+
 	*writes         // collects its changes
 	pendedIn uint64 // the group of its last plain SET plus one; 0: none
 
@@ -396,12 +398,12 @@ func (c *client) refuse(mark int) {
 	c.w.Error(errReplyOOM.Error())
 }
 
-// abort replaces all replies that may not be sent with an error and ends the connection: some of
-// them would acknowledge writes that may be lost.
+// abort replaces all replies that may not be sent with an error, whatever CLIENT REPLY says, and
+// ends the connection: some of them would acknowledge writes that may be lost.
 func (c *client) abort(err error) {
 	c.w.Buf, c.w.Refused = c.w.Buf[:c.safe], false
 	c.w.Error(c.told(err).Error())
-	c.quit = true
+	c.quit, c.silence = true, replyAll
 }
 
 // reject refuses a command. An EXEC that is refused ends its transaction, and what is watched.

@@ -249,6 +249,11 @@ func TestCursors(t *testing.T) {
 	if _, ok := k.get(last); !ok {
 		t.Error("the newest cursor was dropped")
 	}
+	var one, other cursors
+	other.add([]byte("other"))
+	if at, ok := other.get(one.add([]byte("one"))); ok {
+		t.Errorf("the first cursor of one server is that of another, at %q", at)
+	}
 	c := dial(t, start(t, t.TempDir(), Config{Fsync: FsyncNo}))
 	for i := range 30 {
 		c.do("SET", strings.Repeat("k", 200<<10)+fmt.Sprint(i), "v")

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -288,6 +289,20 @@ func (c *client) compacting(f *filter, fn func(k *redisbloom.Cuckoo)) {
 	c.srv.shrunk(f, before)
 }
 
+// roomToCompact reports whether the changes of a compaction fit in the current transaction. Without
+// one they always do.
+func (c *client) roomToCompact(k *redisbloom.Cuckoo) bool {
+	const moveBytes = 20 // of the redo log, when an item moves from a link to an older one
+	if c.overlay == nil {
+		return true
+	}
+	items := int64(0) // in links other than the first
+	for i := 1; i < k.Links(); i++ {
+		items += int64(len(k.Data(i)) - bytes.Count(k.Data(i), []byte{0}))
+	}
+	return items*int64(k.Links()-1) <= int64(c.srv.execMax-c.batch.Size())/moveBytes
+}
+
 func cfDel(c *client, args [][]byte) {
 	f, err := c.srv.write(c, args[1], kindCuckoo, nil)
 	if err == errNotFound || err == errWrongType {
@@ -295,6 +310,11 @@ func cfDel(c *client, args [][]byte) {
 		return
 	}
 	if c.reply(err) {
+		return
+	}
+	if f.cuckoo.MayCompact() && !c.roomToCompact(f.cuckoo) {
+		f.mu.Unlock()
+		c.reply(errExecOOM)
 		return
 	}
 	if f.cuckoo.MayCompact() && f.cuckoo.Bytes() >= largeFilter {
@@ -307,7 +327,7 @@ func cfDel(c *client, args [][]byte) {
 	}
 	deleted := false
 	c.compacting(f, func(k *redisbloom.Cuckoo) { deleted = k.Delete(args[2]) })
-	f.mu.Unlock()
+	c.endWrite(f)
 	c.w.Bool(deleted)
 }
 
@@ -320,9 +340,14 @@ func cfCompact(c *client, args [][]byte) {
 	if c.reply(err) {
 		return
 	}
+	if !c.roomToCompact(f.cuckoo) {
+		f.mu.Unlock()
+		c.reply(errExecOOM)
+		return
+	}
 	defer c.keepsLong(f)()
 	c.compacting(f, (*redisbloom.Cuckoo).Compact)
-	f.mu.Unlock()
+	c.endWrite(f)
 	c.w.OK()
 }
 
@@ -418,7 +443,7 @@ func cfLoadChunk(c *client, args [][]byte) {
 		return
 	}
 	err = f.cuckoo.Load(iter, args[3])
-	f.mu.Unlock()
+	c.endWrite(f)
 	if err != nil {
 		c.w.Error("Couldn't load chunk!")
 	} else {

@@ -114,7 +114,7 @@ func (c *client) overlaid() (n keyCount, err error) {
 	prefix := string(appendSpace(nil, spaceHead, c.gen()))
 	add := func(v []byte, sign int64) error {
 		h, err := decodeHead(v)
-		if err == nil && !c.srv.over(h.expiry) {
+		if err == nil && !c.srv.gone(h.expiry) {
 			n.keys += sign
 			n.expires += sign * count(h.expiry != 0)
 		}

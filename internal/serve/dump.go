@@ -141,10 +141,13 @@ func unpackedSize(b []byte) (uint64, bool) {
 	return n, err == nil && !special
 }
 
+// lzfRatio is the most that LZF compresses: a copy of 264 bytes takes 3.
+const lzfRatio = 264 / 3
+
 // unpackLZF decompresses LZF: runs of literals, preceded by a byte below 32 that is their number
 // minus one, and copies of 3 and more bytes from up to 8 KiB before.
 func unpackLZF(b []byte, size int) ([]byte, error) {
-	if size > 1<<12 && size/264 > len(b) { // a copy is of at most 264 bytes
+	if size > 1<<12 && size/lzfRatio > len(b) {
 		return nil, errFormat
 	}
 	out := make([]byte, 0, size)
@@ -330,8 +333,11 @@ func (c *client) restoreFilter(args [][]byte, absolute, replace bool) error {
 	}
 	if c.srv.over(expiry) {
 		return c.locked(func() error {
-			c.remove(key)
-			return nil
+			err := c.free(key, replace) // another client may have been faster
+			if err == nil {
+				c.remove(key)
+			}
+			return err
 		}, key)
 	}
 	err = c.srv.createAs(c, key, d.kind, expiry, replace, func(f *filter, room uint64) error {

@@ -198,6 +198,16 @@ func TestCompactionIsWrittenInParts(t *testing.T) {
 	}
 	run("CF.LOADCHUNK", "c", "1", string(header))
 	run("CF.LOADCHUNK", "c", fmt.Sprint(2*slots+1), strings.Repeat("\x07", slots))
+	// In a transaction, which is one write, that is refused.
+	s.execMax = slots
+	c.w.Reset()
+	for _, call := range []string{"MULTI", "CF.COMPACT c", "EXEC"} {
+		args := fields(call)
+		c.do(lookup(args[0]), args)
+	}
+	if got, want := string(c.w.Buf), "+OK\r\n+QUEUED\r\n*1\r\n-"+errExecOOM.Error()+"\r\n"; got != want {
+		t.Errorf("in a transaction: %q, want %q", got, want)
+	}
 	before := s.puts.Load()
 	run("CF.COMPACT", "c")
 	if n := s.puts.Load() - before; n < 3 {

@@ -285,6 +285,32 @@ func TestFilterStaysIfNotReplaced(t *testing.T) {
 	}
 }
 
+// A filter that has changed together with a key that could not be read is written when it changes
+// again.
+func TestAddAfterDamage(t *testing.T) { everyWay(t, testAddAfterDamage) }
+
+func testAddAfterDamage(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	c, refused := dial(t, s), dial(t, s)
+	c.do("BF.ADD", "f", "first")
+	c.do("SET", "k", "v", "EX", "1000")
+	if err := s.db.Put([]byte("k\x00\x00\x00\x00k"), []byte("\xffno head"), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := refused.conn.Write(appendCall(appendCall(nil, "BF.ADD", "f", "second"), "SET", "k", "v")); err != nil {
+		t.Fatal(err)
+	}
+	if got, failed := refused.reply().(failure); !failed {
+		t.Fatalf("with a key that cannot be read: %v", got)
+	}
+	if got := c.do("BF.ADD", "f", "third"); got != any(int64(1)) {
+		t.Fatal(got)
+	}
+	if n := filterOf(s, "f").bloom.RedoBytes(); n != 0 {
+		t.Errorf("%d bytes of acknowledged changes are not in the store", n)
+	}
+}
+
 // A command that waits for a filter's lock while the filter is renamed does not change it under its
 // new name.
 func TestAddDuringRename(t *testing.T) {
@@ -478,6 +504,54 @@ func TestLostLargeSetIsNotAcknowledged(t *testing.T) {
 		if err := c.settle(); err == nil {
 			t.Errorf("fsync %s: the client gets %q", fsync, c.w.Buf)
 		}
+	}
+}
+
+// The error that ends a connection is whole, even after CLIENT REPLY OFF.
+func TestErrorAfterReplyOff(t *testing.T) {
+	db, fsys := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := lone(s)
+	for _, call := range []string{"PING", "CLIENT REPLY OFF", "MULTI", "SET k v", "EXEC"} {
+		if call == "EXEC" {
+			fsys.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool { return strings.Contains(op.Name, ".log") }})
+		}
+		args := fields(call)
+		c.do(lookup(args[0]), args)
+	}
+	if got, want := string(c.w.Buf), "-"+errReadOnly.Error()+"\r\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// A SET that was written before the end of the pipeline, and failed, is not acknowledged if a large
+// one follows either.
+func TestLargeSetAfterError(t *testing.T) {
+	db, _ := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := lone(s)
+	args := fields("SET k v EX 1000")
+	c.do(lookup(args[0]), args)
+	if err := c.settle(); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Put([]byte("k\x00\x00\x00\x00k"), []byte("\xffno head"), nil); err != nil {
+		t.Fatal(err)
+	}
+	c = lone(s)
+	c.carryOutLarge(lookup([]byte("set")), fields("SET k v"), 1)
+	large := [][]byte{[]byte("SET"), []byte("large"), make([]byte, largePending)}
+	for _, args := range [][][]byte{large, fields("SET other v")} {
+		c.do(lookup(args[0]), args)
+	}
+	if err := c.settle(); err == nil {
+		t.Errorf("the client gets %q", c.w.Buf)
 	}
 }
 

@@ -201,6 +201,32 @@ func testFiguresAgree(t *testing.T) {
 	}
 }
 
+// Filters that a FLUSHALL has yet to remove from memory have no figures: two of the same key would
+// have the same labels.
+func TestFiguresDuringFlush(t *testing.T) {
+	db, _ := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := lone(s)
+	for _, call := range []string{"BF.ADD f x", "SELECT 1", "BF.ADD f x"} {
+		args := fields(call)
+		c.do(lookup(args[0]), args)
+	}
+	if err := c.settle(); err != nil {
+		t.Fatal(err)
+	}
+	if states, n := s.filterStates(10); n != 2 || states[0].DB != 0 || states[1].DB != 1 {
+		t.Errorf("%d filters: %v", n, states)
+	}
+	s.gens[0].Store(100)
+	s.gens[1].Store(101)
+	if states, n := s.filterStates(10); n != 0 {
+		t.Errorf("%d filters of old generations: %v", n, states)
+	}
+}
+
 // Keys that would break a page or a series are shortened and escaped, but stay distinct.
 func TestShortKey(t *testing.T) {
 	for key, want := range map[string]string{

@@ -125,8 +125,7 @@ func (w *writes) find(key []byte) *filter {
 	if f == nil {
 		return nil
 	}
-	if w.srv.over(f.expiry.Load()) {
-		w.srv.sawExpired(f.expiry.Load())
+	if w.srv.gone(f.expiry.Load()) {
 		return nil
 	}
 	return f
@@ -268,10 +267,14 @@ func (s *Server) write(c *client, key []byte, k kind, make func(f *filter, room 
 }
 
 // endWrite unlocks a filter that was changed. If much has changed, it is written right away, while
-// it is in the CPU's caches and before it takes much memory, except in a transaction, which is one
-// write, and in a group, where a write takes long.
+// it is in the CPU's caches and before it takes much memory, except in a group, where a write takes
+// long. In a transaction, which is one write, it is added to the batch, whose size is bounded.
 func (c *client) endWrite(f *filter) {
-	if c.overlay == nil && c.srv.cfg.Group == nil && c.err == nil && f.parts().RedoBytes() >= muchRedo {
+	switch {
+	case f.parts().RedoBytes() < muchRedo:
+	case c.overlay != nil:
+		c.valBuf = c.srv.takeRedo(f, &c.batch, c.valBuf)
+	case c.srv.cfg.Group == nil && c.err == nil:
 		c.batch.Reset()
 		c.valBuf, c.err = c.srv.flushFilter(f, &c.batch, c.valBuf)
 	}
@@ -535,6 +538,7 @@ func (s *Server) checkpoint(f *filter) error {
 		s.lockFilter(f)
 		if f.dead {
 			s.unlockFilter(f)
+			s.collectAgain(f)
 			return nil
 		}
 		// The redo entry for a page's changes must be stored before the page is.
@@ -561,6 +565,7 @@ func (s *Server) checkpoint(f *filter) error {
 	f.mu.Lock()
 	if f.dead {
 		f.mu.Unlock()
+		s.collectAgain(f)
 		return nil
 	}
 	if err = s.put(&b); err == nil {
@@ -574,4 +579,20 @@ func (s *Server) checkpoint(f *filter) error {
 		}
 	}
 	return err
+}
+
+// collectAgain makes the collector remove the entries of a deleted filter: it may have done so
+// before the checkpointer wrote the last pages. With world and the stripe, the deletion is in the
+// store.
+func (s *Server) collectAgain(f *filter) {
+	s.world.RLock()
+	defer s.world.RUnlock()
+	st := s.stripe([]byte(f.name[genLen:]))
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	select {
+	case s.garbage <- f.id:
+	default:
+		s.lookForOld()
+	}
 }

@@ -370,3 +370,25 @@ func TestGroupExpired(t *testing.T) {
 		t.Error("the clock of one server moved another's")
 	}
 }
+
+// So is it if an expired key is left out of a reply about all keys.
+func TestGroupLeavesOutExpired(t *testing.T) {
+	for _, call := range []string{"KEYS *", "SCAN 0", "RANDOMKEY", "DBSIZE"} {
+		db := groupDB(t)
+		s, err := New(db, Config{Addr: "127.0.0.1:0", Group: &lonely{db: db}, Leads: true}) // nothing runs in the background
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range []string{"SET k v PXAT 1000", call} {
+			c := lone(s)
+			args := fields(line)
+			c.do(lookup(args[0]), args)
+			if err := c.settle(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := db.Get(metaTime); err != nil {
+			t.Errorf("%s: the time at which the key has expired: %v", call, err)
+		}
+	}
+}

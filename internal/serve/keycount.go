@@ -382,13 +382,15 @@ func (s *Server) countExpired(snap *sift.Snapshot, gen uint32, most int64) (gone
 		}
 		if seen++; seen > most {
 			gone = 0
-			err := eachHead(snap, gen, func(h head) { gone += count(h.expiry != 0 && h.expiry <= now) })
+			err := eachHead(snap, gen, func(h head) { gone += s.countGone(h, now) })
 			return gone, err
 		}
 		expiry := int64(binary.BigEndian.Uint64(e.Key[len(prefix):]))
 		err := snap.View(append(appendSpace(nil, spaceHead, gen), e.Key[len(prefix)+8:]...), func(v []byte) error {
 			h, err := decodeHead(v)
-			gone += count(err == nil && h.expiry == expiry)
+			if err == nil && h.expiry == expiry {
+				gone += s.countGone(h, now)
+			}
 			return err
 		})
 		if err != nil && !errors.Is(err, sift.ErrNotFound) {
@@ -396,6 +398,15 @@ func (s *Server) countExpired(snap *sift.Snapshot, gen uint32, most int64) (gone
 		}
 	}
 	return gone, nil
+}
+
+// countGone returns 1 for a key that had expired at a time, which counts no longer, else 0.
+func (s *Server) countGone(h head, now int64) int64 {
+	if h.expiry == 0 || h.expiry > now {
+		return 0
+	}
+	s.sawExpired(h.expiry)
+	return 1
 }
 
 // The numbers of keys are kept from one run to the next as a value under "m" "keys": its sequence

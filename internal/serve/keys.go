@@ -165,43 +165,45 @@ func expire(c *client, args [][]byte) {
 		if o.nx && was != 0 || o.xx && was == 0 || o.gt && (was == 0 || expiry <= was) || o.lt && was != 0 && expiry >= was {
 			return nil
 		}
-		done = true
-		if expiry <= c.srv.nowMs() {
+		if done = expiry <= c.srv.nowMs(); done {
 			c.remove(args[1])
 			return nil
 		}
-		return c.setExpiry(args[1], expiry)
+		done, err = c.setExpiry(args[1], expiry)
+		return err
 	}, args[1])
 	if !c.reply(err) {
 		c.w.Int(count(done))
 	}
 }
 
-// setExpiry changes the expiry of an existing key. Its stripe is locked.
-func (c *client) setExpiry(key []byte, expiry int64) error {
+// setExpiry changes the expiry of a key, and reports whether the key exists: it may have expired
+// since the caller found it. Its stripe is locked.
+func (c *client) setExpiry(key []byte, expiry int64) (bool, error) {
 	var h head
-	if _, err := c.look(key, func(was head) error {
+	found, err := c.look(key, func(was head) error {
 		h = head{was.kind, expiry, bytes.Clone(was.payload)}
 		return nil
-	}); err != nil {
-		return err
+	})
+	if err != nil || !found {
+		return false, err
 	}
 	if !c.unindex(key) {
-		return c.batchErr
+		return false, c.batchErr
 	}
 	c.setHead(key, h)
 	if f := c.filterAt(c.srv.stripe(key), key); f != nil {
 		f.expiry.Store(expiry)
 	}
-	return nil
+	return true, nil
 }
 
 func persist(c *client, args [][]byte) {
 	done := false
 	err := c.locked(func() error {
 		_, was, err := c.kindOf(args[1])
-		if done = err == nil && was != 0; done {
-			return c.setExpiry(args[1], 0)
+		if err == nil && was != 0 {
+			done, err = c.setExpiry(args[1], 0)
 		}
 		return err
 	}, args[1])
@@ -260,6 +262,8 @@ func (c *client) rename(from []byte, db int, to []byte) (bool, error) {
 	})
 }
 
+var errNoKey = errors.New("ERR no such key")
+
 // renameCommand is RENAME and RENAMENX.
 func renameCommand(c *client, args [][]byte) {
 	from, to := args[1], args[2]
@@ -271,7 +275,7 @@ func renameCommand(c *client, args [][]byte) {
 			return err
 		}
 		if k == kindNone {
-			return errors.New("ERR no such key")
+			return errNoKey
 		}
 		if nx {
 			if k, _, err := c.kindOf(to); err != nil || k != kindNone {
@@ -281,7 +285,10 @@ func renameCommand(c *client, args [][]byte) {
 		if done = true; bytes.Equal(from, to) {
 			return nil
 		}
-		_, err = c.rename(from, c.db, to)
+		found, err := c.rename(from, c.db, to)
+		if err == nil && !found { // it has just expired
+			err = errNoKey
+		}
 		return err
 	}, from, to)
 	switch {

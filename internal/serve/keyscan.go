@@ -13,7 +13,7 @@ func keys(c *client, args [][]byte) {
 	reserved := 0
 	defer func() { c.reserve(-reserved) }()
 	err := c.eachKey(nil, func(key []byte, h head) (bool, error) {
-		if c.srv.over(h.expiry) || !glob(args[1], key) {
+		if !glob(args[1], key) || c.srv.gone(h.expiry) {
 			return true, nil
 		}
 		if n := len(key) + 24; !c.reserve(n) {
@@ -113,7 +113,7 @@ func randomKey(c *client, args [][]byte) {
 	var chosen []byte
 	seen := 0
 	pick := func(key []byte, h head) (bool, error) {
-		if !c.srv.over(h.expiry) {
+		if !c.srv.gone(h.expiry) {
 			if seen++; rand.IntN(seen) == 0 {
 				chosen = bytes.Clone(key)
 			}

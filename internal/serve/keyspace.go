@@ -115,6 +115,15 @@ func (s *Server) nowMs() int64 { return max(time.Now().UnixMilli(), s.clock.floo
 // over reports whether an expiry, 0 for none, has passed. It reads the clock only if necessary.
 func (s *Server) over(expiry int64) bool { return expiry != 0 && expiry <= s.nowMs() }
 
+// gone is over for a key that is missing from a reply because of that.
+func (s *Server) gone(expiry int64) bool {
+	over := s.over(expiry)
+	if over {
+		s.sawExpired(expiry)
+	}
+	return over
+}
+
 // genLen is the length of a space and a generation in a key.
 const genLen = 5
 
@@ -161,8 +170,7 @@ func (w *writes) look(key []byte, fn func(head) error) (found bool, err error) {
 		if err != nil {
 			return err
 		}
-		if w.srv.over(h.expiry) {
-			w.srv.sawExpired(h.expiry)
+		if w.srv.gone(h.expiry) {
 			return nil
 		}
 		found = true

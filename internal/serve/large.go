@@ -83,6 +83,8 @@ func (s *Server) extended(cmd *command, args [][]byte) int64 {
 	if cmd.name == "restore" {
 		if b := args[3]; len(b) > 1 && b[0] == dumpString {
 			size, _ = unpackedSize(b[1:])
+		} else if len(b) > 1 && b[0] == dumpModule { // its strings may be compressed
+			size = min(lzfRatio*uint64(len(b)), uint64(s.cfg.MaxBulkBytes))
 		}
 	} else if n, ok := resp.ParseInt(args[2]); ok && n >= 0 {
 		if cmd.name == "setbit" {

@@ -2,6 +2,8 @@ package serve
 
 import (
 	"bytes"
+	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -96,5 +98,69 @@ func testLargeExtended(t *testing.T) {
 		if n := s.extended(lookup(args[0]), args); n != 0 {
 			t.Errorf("%s waits for %d bytes", call, n)
 		}
+	}
+}
+
+// RESTORE of a filter counts as a command on a large value if its strings are compressed.
+func TestLargeFilterDump(t *testing.T) {
+	db, _ := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const copies = 4000
+	const size = 1 + 264*copies
+	packed := append([]byte{0, 0}, bytes.Repeat([]byte{0xe0, 0xff, 0}, copies)...) // a zero, repeated
+	if v, err := unpackLZF(packed, size); err != nil || len(v) != size {
+		t.Fatal(len(v), err)
+	}
+	dump := append(appendDumpLen([]byte{dumpModule}, moduleID(kindCuckoo)), moduleString, 0xc3)
+	dump = append(appendDumpLen(appendDumpLen(dump, uint64(len(packed))), size), packed...)
+	args := append(fields("RESTORE k 0"), dump)
+	if got := s.largest(lookup(args[0]), args); got < size {
+		t.Errorf("a dump of %d bytes with a string of %d counts as %d bytes", len(dump), size, got)
+	}
+}
+
+// BITOP pads short sources with zeros, and copies no source but the first, however many there are.
+func TestBitOp(t *testing.T) {
+	db, _ := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(args [][]byte) string {
+		t.Helper()
+		c := lone(s)
+		c.do(lookup(args[0]), args)
+		if err := c.settle(); err != nil {
+			t.Fatal(err)
+		}
+		return string(c.w.Buf)
+	}
+	run(fields("MSET a \x0f b \xff\x0f\x01"))
+	for call, want := range map[string]string{
+		"AND r a b": "\x0f\x00\x00", "AND r b a": "\x0f\x00\x00", "AND r b none": "\x00\x00\x00", "OR r none a b": "\xff\x0f\x01",
+		"XOR r a b": "\xf0\x0f\x01", "XOR r b none b b": "\xff\x0f\x01", "NOT r b": "\x00\xf0\xfe",
+	} {
+		if got := run(fields("BITOP "+call)) + run(fields("GET r")); got != ":3\r\n$3\r\n"+want+"\r\n" {
+			t.Errorf("BITOP %s: %q", call, got)
+		}
+	}
+	if got := run(fields("BITOP OR r none nothing")) + run(fields("GET r")); got != ":0\r\n$-1\r\n" {
+		t.Errorf("BITOP of keys that do not exist: %q", got)
+	}
+	const size, sources = 1 << 18, 64
+	run([][]byte{[]byte("SET"), []byte("large"), make([]byte, size)})
+	args := fields("BITOP OR r" + strings.Repeat(" large", sources))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	got := run(args)
+	runtime.ReadMemStats(&after)
+	if want := fmt.Sprintf(":%d\r\n", size); got != want {
+		t.Errorf("BITOP of large values: %q, want %q", got, want)
+	}
+	if n := after.TotalAlloc - before.TotalAlloc; n > size*sources/2 {
+		t.Errorf("BITOP of %d values of %d bytes allocates %d bytes", sources, size, n)
 	}
 }

@@ -459,6 +459,8 @@ func (l *loop) finish(ms int64) {
 	if err != nil {
 		clear(w.touched)
 		w.touched = w.touched[:0]
+		w.flushes++       // so that touch lists these filters again
+		w.forgetPending() // the replies to these SETs are errors
 	}
 	w.err, w.needSync = nil, false
 	clear(l.round)

@@ -255,6 +255,42 @@ func TestPendingOfTwoDatabases(t *testing.T) {
 	}
 }
 
+// A SET that is refused because an earlier write of the round failed is not carried out by a later
+// round, when it could replace a newer value.
+func TestRefusedSetIsForgotten(t *testing.T) {
+	db, _ := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &loop{srv: s, writes: s.newWrites(loopKept)}
+	run := func(calls ...string) string {
+		c := lone(s)
+		c.writes = l.writes
+		for _, call := range calls {
+			args := fields(call)
+			c.do(lookup(args[0]), args)
+		}
+		return string(c.w.Buf)
+	}
+	run("SET k v EX 1000")
+	l.finish(0)
+	if err := db.Put([]byte("k\x00\x00\x00\x00k"), []byte("\xffno head"), nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := run("SET k v", "GET k"); got != "-"+errHead.Error()+"\r\n" {
+		t.Fatalf("a key that cannot be read: %q", got)
+	}
+	run("SET other refused")
+	l.finish(0)
+	run("SET third v")
+	l.finish(0)
+	if got, want := run("GET other", "GET third"), "$-1\r\n$1\r\nv\r\n"; got != want {
+		t.Errorf("in later rounds: %q, want %q", got, want)
+	}
+	l.finish(0)
+}
+
 // CLIENT PAUSE delays clients, not event loops, and a client that waits can be killed.
 func TestLoopsDoNotPause(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})

@@ -51,6 +51,7 @@ func execCommand(c *client, args [][]byte) {
 	}
 	c.inExec = true
 	c.transact()
+	mark := len(c.w.Buf)
 	c.w.Array(len(queue))
 	for _, args := range queue {
 		cmd := lookup(args[0])
@@ -62,6 +63,9 @@ func execCommand(c *client, args [][]byte) {
 			c.execute(cmd, args)
 		}
 		c.srv.took(c, cmd, args, start, time.Since(c.srv.started)-start)
+		if c.w.Refused || !c.w.Claim() {
+			c.w.Buf = c.w.Buf[:mark] // carryOut replaces the reply
+		}
 	}
 	c.inExec = false
 	if err := c.applyAll(); err != nil {

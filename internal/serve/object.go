@@ -166,8 +166,8 @@ func copyCommand(c *client, args [][]byte) {
 		if k != kindString {
 			return errors.New("ERR not supported for this module key")
 		}
-		v, expiry, _, err := c.old(args[1])
-		if err != nil {
+		v, expiry, found, err := c.old(args[1])
+		if err != nil || !found { // it may have just expired
 			return err
 		}
 		return c.in(to, func() error {

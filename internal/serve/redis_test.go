@@ -222,6 +222,7 @@ BITPOS full 0
 BITPOS full 0 0 -1
 BITPOS full 0 1
 BITPOS full 0 5
+BITPOS full 1 -3 -5
 SET x1 abc
 SET x2 abcdefgh
 BITOP AND r x1 x2

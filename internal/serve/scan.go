@@ -2,6 +2,7 @@ package serve
 
 import (
 	"bytes"
+	"math/rand/v2"
 	"strings"
 	"sync"
 
@@ -9,7 +10,9 @@ import (
 )
 
 // cursors stores the positions of scans. A key can be longer than a cursor, so a cursor is a number
-// that the server assigns. The oldest are dropped.
+// that the server assigns. The oldest are dropped. The first number is random: one that was
+// assigned before a restart, or by another node, should be unknown, and not a position of another
+// scan.
 type cursors struct {
 	mu     sync.Mutex
 	oldest uint64 // cursors below have been dropped
@@ -32,6 +35,8 @@ func (k *cursors) add(next []byte) uint64 {
 	defer k.mu.Unlock()
 	if k.next == nil {
 		k.next = map[uint64][]byte{}
+		k.oldest = rand.Uint64N(1 << 48)
+		k.last = k.oldest
 	}
 	k.last++
 	k.next[k.last] = next
@@ -88,7 +93,7 @@ func scan(c *client, args [][]byte) {
 	var from []byte
 	if id != 0 {
 		if from, ok = c.srv.cursors.get(uint64(id)); !ok {
-			// It was dropped: a scan that starts again misses nothing.
+			// It is unknown: a scan that starts again misses nothing.
 			from = nil
 		}
 	}
@@ -101,7 +106,7 @@ func scan(c *client, args [][]byte) {
 			return false, nil
 		}
 		n--
-		if !c.srv.over(h.expiry) && (only == "" || strings.EqualFold(only, h.kind.String())) && (match == nil || glob(match, key)) {
+		if (only == "" || strings.EqualFold(only, h.kind.String())) && (match == nil || glob(match, key)) && !c.srv.gone(h.expiry) {
 			keys = append(keys, bytes.Clone(key))
 			size += len(key)
 		}

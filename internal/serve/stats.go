@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"runtime/metrics"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -55,15 +56,19 @@ func (s *Server) filterStates(n int) (out []filterState, all int) {
 func (s *Server) ownFilterStates(n int) ([]filterState, int) {
 	type named struct {
 		name string
+		db   int
 		f    *filter
 	}
 	var all []named
+	gens := s.generations() // one for each database, even if SWAPDB runs meanwhile
 	for i := range s.stripes {
 		st := &s.stripes[i]
 		st.names.RLock()
 		for name, f := range st.filters {
-			if !s.over(f.expiry.Load()) && f.damage == nil {
-				all = append(all, named{name, f})
+			db := slices.Index(gens, binary.BigEndian.Uint32([]byte(name[1:genLen])))
+			// A filter of no database is about to be removed.
+			if db >= 0 && !s.over(f.expiry.Load()) && f.damage == nil {
+				all = append(all, named{name, db, f})
 			}
 		}
 		st.names.RUnlock()
@@ -72,7 +77,7 @@ func (s *Server) ownFilterStates(n int) ([]filterState, int) {
 	var out []filterState
 	for _, v := range all[:min(n, len(all))] {
 		state := v.f.state(v.name[genLen:])
-		state.DB = s.databaseOf(v.name)
+		state.DB = v.db
 		state.Observed = s.observed(v.f, state.Items)
 		out = append(out, state)
 	}

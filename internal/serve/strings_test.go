@@ -69,7 +69,9 @@ func stringSteps() []struct {
 		{"MSETNX sum 1 other 2", int64(0)},
 		{"SETBIT bit 7 1", int64(0)},
 		{"BITCOUNT bit", int64(1)},
+		{"BITCOUNT bit -1 -2", int64(0)},
 		{"BITPOS bit 1", int64(7)},
+		{"BITPOS bit 1 -1 -2", int64(7)},
 		{"EXPIRE sum 100 NX XX", failure("ERR NX and XX, GT or LT options at the same time are not compatible")},
 		{"EXPIRE sum 100 LT XX", int64(0)},
 		{"TOUCH sum bit none", int64(2)},
@@ -136,6 +138,40 @@ func testStrings(t *testing.T) {
 		if got := c.do(strings.Fields(step.call)...); !reflect.DeepEqual(got, step.want) {
 			t.Errorf("%s: %#v, want %#v", step.call, got, step.want)
 		}
+	}
+}
+
+// A key that expires while a command changes its expiry is left as it is.
+func TestExpiryOfExpired(t *testing.T) {
+	db, _ := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo}) // nothing runs in the background
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := lone(s)
+	args := fields("SET k v PXAT 1000")
+	c.do(lookup(args[0]), args)
+	for _, expiry := range []int64{0, s.nowMs() + 1_000_000} {
+		if err := c.locked(func() error {
+			found, err := c.setExpiry([]byte("k"), expiry)
+			if found {
+				t.Error("an expired key is found")
+			}
+			return err
+		}, []byte("k")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.settle(); err != nil {
+		t.Fatal(err)
+	}
+	c.w.Reset()
+	for _, call := range []string{"GET k", "KEYS *"} {
+		args := fields(call)
+		c.do(lookup(args[0]), args)
+	}
+	if got, want := string(c.w.Buf), "$-1\r\n*0\r\n"; got != want {
+		t.Errorf("GET and KEYS: %q, want %q", got, want)
 	}
 }
 

@@ -90,6 +90,26 @@ func TestLargeTransaction(t *testing.T) {
 	}
 }
 
+// What a transaction changes in filters counts as well.
+func TestLargeTransactionOfFilters(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo}, func(s *Server) { s.execMax = muchRedo })
+	c := dial(t, s)
+	c.do("BF.RESERVE", "b", "0.0001", "100000")
+	c.do("MULTI")
+	c.do(manyItems(0)...)
+	c.do("BF.ADD", "b", "x")
+	got, _ := c.do("EXEC").([]any)
+	if len(got) != 2 {
+		t.Fatalf("EXEC: %d replies", len(got))
+	}
+	if got[1] != any(failure(errExecOOM.Error())) {
+		t.Errorf("EXEC: the last reply is %v", got[1])
+	}
+	if got := c.do("BF.ADD", "b", "x"); got != any(int64(1)) {
+		t.Errorf("afterwards: %v", got)
+	}
+}
+
 // A key that has expired is not there, even if it has not been removed: SWAPDB that puts it in the
 // place of an absent one changes nothing.
 func TestSwapOfExpired(t *testing.T) {
@@ -233,6 +253,56 @@ func TestRefusedExecUnwatches(t *testing.T) {
 	c.do("MULTI")
 	if got, ok := c.do("EXEC").([]any); !ok {
 		t.Errorf("the next EXEC: %v", got)
+	}
+}
+
+// All replies of a transaction together are one reply, which is refused if it takes too much
+// memory, even without strings.
+func TestExecReplyMemory(t *testing.T) { everyWay(t, testExecReplyMemory) }
+
+func testExecReplyMemory(t *testing.T) {
+	s := start(t, t.TempDir(), Config{RequestBytes: 1 << 20, Fsync: FsyncNo})
+	c := dial(t, s)
+	const n = 5000 // replies of more than 300 bytes
+	calls := appendCall(nil, "MULTI")
+	for range n {
+		calls = appendCall(calls, "CLIENT", "HELP")
+	}
+	if _, err := c.conn.Write(appendCall(calls, "EXEC")); err != nil {
+		t.Fatal(err)
+	}
+	for range 1 + n {
+		c.reply()
+	}
+	if got := c.reply(); got != any(failure(errReplyOOM.Error())) {
+		t.Errorf("EXEC: %.80v", got)
+	}
+	if got := c.do("PING"); got != simple("PONG") {
+		t.Error(got)
+	}
+}
+
+// The keys that a client watches take memory for requests, until it watches them no more.
+func TestWatchMemory(t *testing.T) { everyWay(t, testWatchMemory) }
+
+func testWatchMemory(t *testing.T) {
+	const budget = 1 << 16
+	s := start(t, t.TempDir(), Config{RequestBytes: budget, Fsync: FsyncNo})
+	c := dial(t, s)
+	key := strings.Repeat("k", 500)
+	var got any = simple("OK")
+	n := 0
+	for ; got == any(simple("OK")) && n <= budget/len(key); n++ {
+		got = c.do("WATCH", key+fmt.Sprint(n))
+	}
+	if got != any(failure(errOOM.Error())) {
+		t.Fatalf("after %d keys: %v", n, got)
+	}
+	if got := c.do("UNWATCH"); got != simple("OK") {
+		t.Error(got)
+	}
+	if got := s.requestBytes.Load(); got != 0 {
+		t.Errorf("%d bytes are taken", got)
 	}
 }
 

@@ -75,6 +75,10 @@ func (s *Server) signalGens(now map[uint32]uint32) {
 	s.watches.byKey = byKey
 }
 
+// watchOverhead is roughly the memory that a watched key takes in addition to its bytes.
+const watchOverhead = 256
+
+// watch is WATCH. The memory for the keys counts as that of a request.
 func watch(c *client, args [][]byte) {
 	if c.queueing {
 		c.w.Error("ERR WATCH inside MULTI is not allowed")
@@ -85,6 +89,12 @@ func watch(c *client, args [][]byte) {
 		if _, ok := c.watched[name]; ok {
 			continue
 		}
+		size := len(name) + watchOverhead
+		if !c.reserve(size) {
+			c.reply(errOOM)
+			return
+		}
+		c.watchedBytes += size
 		s := c.srv
 		c.watchAt = s
 		if c.watched == nil {
@@ -126,6 +136,8 @@ func (c *client) unwatch() {
 		}
 		c.watched, c.watchAt = nil, nil
 		s.watches.mu.Unlock()
+		c.reserve(-c.watchedBytes)
+		c.watchedBytes = 0
 	}
 	c.dirty.Store(false)
 }
@@ -136,7 +148,7 @@ func (c *client) stale() bool {
 		return true
 	}
 	for _, w := range c.watched {
-		if c.watchAt.over(w.expiry) {
+		if c.watchAt.gone(w.expiry) {
 			return true
 		}
 	}

@@ -119,7 +119,7 @@ func (w *writes) commitPending() error {
 func (w *writes) writePending() {
 	large := w.pending.Size() > largePending
 	var old []oldExpiry
-	if large {
+	if large && w.err == nil {
 		old, w.err = w.findOld()
 	}
 	for st := range w.srv.stripesOf(w.pendStripes) {

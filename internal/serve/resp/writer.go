@@ -19,8 +19,8 @@ type Writer struct {
 	// Reserve is called before memory beyond FreeReply is allocated for a string, and returns
 	// whether it may be; a negative number gives memory back. It may be nil.
 	Reserve func(bytes int) bool
-	// Refused is set when Reserve has refused a string, which is then missing from Buf: the rest
-	// of the same reply is useless. The owner resets it.
+	// Refused is set when Reserve has refused a string, which is then missing from Buf, or a Claim:
+	// the rest of the same reply is useless. The owner resets it.
 	Refused bool
 	// Errors counts the errors that were written, LastError is the last one.
 	Errors    uint64
@@ -47,6 +47,21 @@ func (w *Writer) Grow(n int) bool {
 	ok := w.room(n)
 	w.Refused = refused
 	return ok
+}
+
+// Claim reserves memory that replies other than strings have taken, and reports whether there was
+// enough. If not, it sets Refused.
+func (w *Writer) Claim() bool {
+	size := cap(w.Buf)
+	if size <= max(w.reserved, FreeReply) || w.Reserve == nil {
+		return true
+	}
+	if !w.Reserve(size - w.reserved) {
+		w.Refused = true
+		return false
+	}
+	w.reserved = size
+	return true
 }
 
 // room allocates space for a string of n bytes, and reports whether it may be written.

@@ -110,8 +110,8 @@ func (s *server) expire() error {
 
 func expireKey(i int) string { return fmt.Sprintf("session:%08d", i) }
 
-// get gets the i-th of the keys in the order of their expiry, round and round, and returns how long
-// that took.
+// get gets a key, another one for each i up to *keys, in an order that is not that of the keys, and
+// returns how long that took.
 func get(conn net.Conn, r *bufio.Reader, i int) (time.Duration, error) {
 	began := time.Now()
 	if _, err := bulk(conn, r, "GET", expireKey(i*7919%*keys)); err != nil {
