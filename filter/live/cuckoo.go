@@ -419,39 +419,36 @@ func (c *cuckoo) move(from uint64, shift uint, to uint64) bool {
 	return moved
 }
 
-// remove removes one fingerprint of an element. It takes no lock if only one of the two buckets
-// has the fingerprint. While a fingerprint is moved, there is one more of it than there are
-// elements, so a delete that may have seen the extra one waits for the end of the move, which then
-// removes one more (see clear). Otherwise the move could remove a fingerprint that is added after
-// the delete has returned.
+// remove removes one fingerprint of an element. It takes no locks unless both buckets have the
+// fingerprint, or its lock is taken meanwhile. While a fingerprint is moved, there is one more of
+// it than there are elements, so a delete that may have seen the extra one waits for the end of the
+// move, which then removes one more (see clear). Otherwise the move could remove a fingerprint that
+// is added after the delete has returned.
 func (c *cuckoo) remove(h uint64) bool {
 	fp, a, b := c.place(h)
 	l := c.lock(fp)
-	version := l.Load()
-	if version&1 != 0 {
-		return c.removeFrom(fp, a, b)
-	}
-	from, w, wb := a, c.load(a), c.load(b)
-	found := c.find(w, fp)
-	if a != b {
-		other := c.find(wb, fp)
-		if found != 0 && other != 0 {
-			return c.removeFrom(fp, a, b)
-		}
-		if found == 0 {
+	for version := l.Load(); version&1 == 0; version = l.Load() {
+		from, w, wb := a, c.load(a), c.load(b)
+		found := c.find(w, fp)
+		if other := c.find(wb, fp); other != 0 && a != b {
+			if found != 0 {
+				break
+			}
 			from, w, found = b, wb, other
 		}
-	}
-	if found == 0 {
-		if l.Load() == version {
-			return false
+		if found == 0 {
+			if l.Load() == version {
+				return false
+			}
+			break
 		}
-	} else if c.swap(from, w, w&^(uint64(c.mask)<<c.lowest(found))) {
-		if l.Load() != version {
-			acquire(l)
-			release(l)
+		if c.swap(from, w, w&^(uint64(c.mask)<<c.lowest(found))) {
+			if l.Load() != version {
+				acquire(l)
+				release(l)
+			}
+			return true
 		}
-		return true
 	}
 	return c.removeFrom(fp, a, b)
 }
