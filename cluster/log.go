@@ -113,7 +113,8 @@ func (l *log) Set(key, value []byte) error {
 }
 
 // SetUint64 implements raft.StableStore. Raft panics if a term cannot be written. So a failure ends
-// Raft's goroutine instead of returning, and the node stops as after any other failure of the log.
+// the goroutine instead of returning: it is Raft's, or that of Node.startRaft. The node stops as
+// after any other failure of the log.
 func (l *log) SetUint64(key []byte, value uint64) error {
 	if l.set(func() error { return l.WAL.SetUint64(key, value) }) != nil {
 		runtime.Goexit()

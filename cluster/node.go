@@ -133,21 +133,38 @@ func Open(o Options) (_ *Node, err error) {
 	if n.log, err = openLog(filepath.Join(o.Dir, "raft"), o.SegmentBytes, config.Logger, n.trans.needed, func(err error) { n.fsm.fail(err) }); err != nil {
 		return nil, err
 	}
+	n.log.unstable = o.test.unstable
 	if err := n.reconcile(snapshots); err != nil {
 		return nil, err
 	}
-	if len(o.Bootstrap) > 0 {
-		err := raft.BootstrapCluster(&config, n.log, n.log, snapshots, n.trans, raft.Configuration{Servers: o.Bootstrap})
-		if err != nil && !errors.Is(err, raft.ErrCantBootstrap) {
-			return nil, err
-		}
-	}
-	if n.raft, err = raft.NewRaft(&config, n.fsm, n.log, n.log, snapshots, n.trans); err != nil {
+	if err := n.startRaft(&config, o.Bootstrap); err != nil {
 		return nil, err
 	}
 	go n.trans.receive(n.covers, n.fit, n.candidate)
 	go n.watch()
 	return n, nil
+}
+
+// startRaft starts Raft, with the given first members if there is no log yet. A term that cannot be
+// written ends the goroutine that writes it (see log.SetUint64), so that is not the caller's.
+func (n *Node) startRaft(config *raft.Config, first []raft.Server) (err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if len(first) > 0 {
+			e := raft.BootstrapCluster(config, n.log, n.log, n.snapshots, n.trans, raft.Configuration{Servers: first})
+			if e != nil && !errors.Is(e, raft.ErrCantBootstrap) {
+				err = e
+				return
+			}
+		}
+		n.raft, err = raft.NewRaft(config, n.fsm, n.log, n.log, n.snapshots, n.trans)
+	}()
+	<-done
+	if n.raft == nil && err == nil {
+		err = n.fsm.Err()
+	}
+	return err
 }
 
 // covers reports whether a snapshot contains nothing new for this node. A leader may send a

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -43,6 +44,31 @@ func TestTermNotWritten(t *testing.T) {
 	g.propose(t, "k w")
 	if got := g.settle(t); got["k"] != "v,w," {
 		t.Errorf("k is %q", got["k"])
+	}
+}
+
+// TestTermNotWrittenAtStart: Open returns an error if the node's term cannot be written. The node
+// can be started later.
+func TestTermNotWrittenAtStart(t *testing.T) {
+	g := newGroup(t, 1)
+	t.Cleanup(func() { g.stopAll(t) })
+	full := errors.New("no space")
+	for _, when := range []string{"first", "second"} {
+		g.test.unstable = full
+		endsSoon(t, func() error {
+			if err := g.start(0); !errors.Is(err, full) {
+				return fmt.Errorf("the %s start: %v, want %v", when, err, full)
+			}
+			return nil
+		})
+		g.test.unstable = nil
+		if err := g.start(0); err != nil {
+			t.Fatal(err)
+		}
+		g.propose(t, "k v")
+		if err := g.stop(0); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
