@@ -270,9 +270,10 @@ func (n *Node) fit(a *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
 // Then that entry and those after it were never committed, and Raft would not accept the entries
 // after the snapshot.
 //
-// A database that is ahead of both belongs to another log.
+// A database that is ahead of both belongs to another log. A snapshot may hold commands after its
+// index: the node that took it had restarted, and Raft did not yet know how far the database was.
 func (n *Node) reconcile(snapshots *SnapshotStore) error {
-	list, err := snapshots.List()
+	newest, err := snapshots.latest()
 	if err != nil {
 		return err
 	}
@@ -284,8 +285,8 @@ func (n *Node) reconcile(snapshots *SnapshotStore) error {
 	if err != nil {
 		return err
 	}
-	if len(list) > 0 && last > 0 {
-		other, err := n.leadsElsewhere(list[0], first, last)
+	if newest != nil && last > 0 {
+		other, err := n.leadsElsewhere(&newest.SnapshotMeta, first, last)
 		if err != nil {
 			return err
 		}
@@ -295,8 +296,8 @@ func (n *Node) reconcile(snapshots *SnapshotStore) error {
 			}
 		}
 	}
-	if len(list) > 0 {
-		last = max(last, list[0].Index)
+	if newest != nil {
+		last = max(last, newest.Index, newest.Applied)
 	}
 	if applied := n.fsm.Applied(); applied > last {
 		return fmt.Errorf("cluster: the database holds command %d, but the log ends with entry %d", applied, last)
