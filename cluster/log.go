@@ -15,7 +15,7 @@ import (
 	"github.com/hashicorp/raft-wal/metadb"
 	"github.com/hashicorp/raft-wal/segment"
 
-	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/cluster/internal/durable"
 )
 
 // keptLog is by how much a log kept for nodes that are catching up may exceed the size of their
@@ -40,7 +40,7 @@ type log struct {
 }
 
 func openLog(dir string, segmentBytes int, logger hclog.Logger, needed func(uint64) (uint64, int64), failed func(error)) (*log, error) {
-	if err := vfs.OS.MkdirAll(dir); err != nil {
+	if err := durable.MkdirAll(dir); err != nil {
 		return nil, err
 	}
 	if segmentBytes == 0 {

@@ -65,7 +65,7 @@ func (m *meta) header() streamHeader {
 
 // NewSnapshotStore opens the snapshots in dir, which it creates if necessary.
 func NewSnapshotStore(dir string) (*SnapshotStore, error) {
-	if err := vfs.OS.MkdirAll(dir); err != nil {
+	if err := durable.MkdirAll(dir); err != nil {
 		return nil, err
 	}
 	s := &SnapshotStore{dir: dir, inUse: map[string]int{}}
