@@ -209,7 +209,7 @@ func (n *Node) look(heard map[string]time.Time) (*view, error) {
 		if err != nil {
 			return nil, err
 		}
-		v.nodes = append(v.nodes, nodeView{id: string(server.ID), addr: string(addr), leaving: leaving, hosts: map[int]string{}})
+		v.nodes = append(v.nodes, nodeView{id: string(server.ID), addr: string(addr), leaving: leaving, votes: server.Suffrage == raft.Voter, hosts: map[int]string{}})
 	}
 	answers := make([][]hosted, len(v.nodes))
 	var wg sync.WaitGroup
