@@ -149,6 +149,9 @@ func (o *options) resolve() (err error) {
 			return err
 		}
 	}
+	if o.clientCA != "" && o.clientCert == "" {
+		return errors.New("--tls-ca requires --tls-cert")
+	}
 	if o.clientCert != "" || o.clientKey != "" {
 		cert, err := tls.LoadX509KeyPair(o.clientCert, o.clientKey)
 		if err != nil {

@@ -197,6 +197,7 @@ func TestRefusedFlags(t *testing.T) {
 		{[]string{"--init", "--peer-cert", cert, "--peer-key", key, "--peer-ca", empty}, "holds no certificate"},
 		{[]string{"--init", "--tls-cert", cert}, "--tls-cert"},
 		{[]string{"--init", "--tls-cert", cert, "--tls-key", key, "--tls-ca", empty}, "holds no certificate"},
+		{[]string{"--init", "--tls-ca", ca}, "requires --tls-cert"},
 		{[]string{"--init", "--password-file", empty}, "is empty"},
 		{[]string{"--init", "--max-clients", "0"}, "must be positive"},
 		{[]string{"--init", "--groups", "0"}, "must be positive"},
