@@ -62,8 +62,8 @@ type Options struct {
 
 // Defaults returns Raft's defaults, without the legacy metrics, which are duplicates. Heartbeats
 // are expected once a second. Every two to four minutes, a snapshot is taken if at least 8,192
-// entries have been added since the last one. The 10,240 entries before it are kept, so that a node
-// that was down for a short time needs no snapshot.
+// entries have been added since the last one. At least the newest 10,240 entries are kept, so that
+// a node that was down for a short time needs no snapshot.
 func Defaults() *raft.Config {
 	c := raft.DefaultConfig()
 	c.NoLegacyTelemetry = true
