@@ -152,8 +152,12 @@ func (n *Node) startRaft(config *raft.Config, first []raft.Server) (err error) {
 	go func() {
 		defer close(done)
 		if len(first) > 0 {
-			e := raft.BootstrapCluster(config, n.log, n.log, n.snapshots, n.trans, raft.Configuration{Servers: first})
-			if e != nil && !errors.Is(e, raft.ErrCantBootstrap) {
+			members := raft.Configuration{Servers: first}
+			e := raft.BootstrapCluster(config, n.log, n.log, n.snapshots, n.trans, members)
+			if errors.Is(e, raft.ErrCantBootstrap) {
+				e = n.endBootstrap(members)
+			}
+			if e != nil {
 				err = e
 				return
 			}
@@ -165,6 +169,21 @@ func (n *Node) startRaft(config *raft.Config, first []raft.Server) (err error) {
 		err = n.fsm.Err()
 	}
 	return err
+}
+
+// endBootstrap completes raft.BootstrapCluster if that was interrupted between its two steps. It
+// writes a term, and then the members as the first entry of the log; with a term and without
+// members, no node would ever lead.
+func (n *Node) endBootstrap(members raft.Configuration) error {
+	last, err := n.log.LastIndex()
+	if err != nil || last > 0 {
+		return err
+	}
+	newest, err := n.snapshots.latest()
+	if err != nil || newest != nil {
+		return err
+	}
+	return n.log.StoreLog(&raft.Log{Index: 1, Term: 1, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(members)})
 }
 
 // covers reports whether a snapshot contains nothing new for this node. A leader may send a

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 )
 
@@ -65,6 +67,26 @@ func TestTermNotWrittenAtStart(t *testing.T) {
 		if err := g.start(0); err != nil {
 			t.Fatal(err)
 		}
+		g.propose(t, "k v")
+		if err := g.stop(0); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestBootstrapInterrupted: a node was killed when it had written its first term, but not yet the
+// first members. It writes them when it is started again.
+func TestBootstrapInterrupted(t *testing.T) {
+	g := newGroup(t, 1)
+	l, err := openLog(filepath.Join(g.dir, "n0", "raft"), 4<<10, hclog.NewNullLogger(), func(most uint64) (uint64, int64) { return most, 0 }, func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(l.SetUint64([]byte("CurrentTerm"), 1), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		g.startAll(t)
 		g.propose(t, "k v")
 		if err := g.stop(0); err != nil {
 			t.Fatal(err)
