@@ -53,6 +53,22 @@ func TestGroup(t *testing.T) {
 	}
 }
 
+// TestReadsWriteNothing: reads add nothing to the log once the leader has begun its term.
+func TestReadsWriteNothing(t *testing.T) {
+	g := newGroup(t, 1)
+	g.startAll(t)
+	n := g.node(g.leader(t))
+	before := n.raft.LastIndex()
+	for range 3 {
+		if err := n.Read(t.Context(), func(*View) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := n.raft.LastIndex(); after != before {
+		t.Errorf("the log ends with entry %d, after %d", after, before)
+	}
+}
+
 // TestCommandErrors: an error of Apply reaches the caller, and changes only the applied index.
 func TestCommandErrors(t *testing.T) {
 	g := newGroup(t, 3)
