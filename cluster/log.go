@@ -115,12 +115,30 @@ func (l *log) Set(key, value []byte) error {
 // SetUint64 implements raft.StableStore. Raft panics if a term cannot be written. So a failure ends
 // the goroutine instead of returning: it is Raft's, or that of Node.startRaft. The node stops as
 // after any other failure of the log.
+//
+// Raft writes the term of a vote first, and then the candidate. If it is killed in between, it must
+// not take the candidate of an earlier vote for that of the new one: it would vote for it without
+// comparing the logs.
 func (l *log) SetUint64(key []byte, value uint64) error {
-	if l.set(func() error { return l.WAL.SetUint64(key, value) }) != nil {
+	err := l.set(func() error {
+		if string(key) == voteTermKey {
+			if err := l.WAL.Set([]byte(voteKey), nil); err != nil {
+				return err
+			}
+		}
+		return l.WAL.SetUint64(key, value)
+	})
+	if err != nil {
 		runtime.Goexit()
 	}
 	return nil
 }
+
+// The keys of hashicorp/raft for the term and the candidate of its last vote.
+const (
+	voteTermKey = "LastVoteTerm"
+	voteKey     = "LastVoteCand"
+)
 
 func (l *log) set(change func() error) error {
 	return l.write(func() error {

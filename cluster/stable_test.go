@@ -94,6 +94,32 @@ func TestBootstrapInterrupted(t *testing.T) {
 	}
 }
 
+// TestVoteInterrupted: a node that is killed between the two writes of a vote has not voted for the
+// candidate of its previous vote.
+func TestVoteInterrupted(t *testing.T) {
+	l, err := openLog(t.TempDir(), 4<<10, hclog.NewNullLogger(), func(most uint64) (uint64, int64) { return most, 0 }, func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, want := range []string{"a", ""} {
+		if err := l.SetUint64([]byte(voteTermKey), 5); err != nil {
+			t.Fatal(err)
+		}
+		if want != "" {
+			if err := l.Set([]byte(voteKey), []byte(want)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := l.Get([]byte(voteKey)); string(got) != want || err != nil {
+			t.Errorf("the vote is for %q, %v; want %q", got, err, want)
+		}
+	}
+	if term, err := l.GetUint64([]byte(voteTermKey)); term != 5 || err != nil {
+		t.Errorf("the vote is in term %d, %v", term, err)
+	}
+}
+
 // TestCallsEnd: calls return when Raft ends, by Close or because a term cannot be written. So do
 // later calls, and calls without a deadline.
 func TestCallsEnd(t *testing.T) {
