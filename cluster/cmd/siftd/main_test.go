@@ -181,8 +181,8 @@ func page(c *http.Client, url, password string) (string, error) {
 // TestRefusedFlags: unsafe or impossible flags are rejected at the start.
 func TestRefusedFlags(t *testing.T) {
 	ca, cert, key := testca.New(t).Files(t)
-	empty := filepath.Join(t.TempDir(), "empty")
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+	empty, password := filepath.Join(t.TempDir(), "empty"), filepath.Join(t.TempDir(), "password")
+	if err := errors.Join(os.WriteFile(empty, nil, 0o600), os.WriteFile(password, []byte("secret\n"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -199,6 +199,8 @@ func TestRefusedFlags(t *testing.T) {
 		{[]string{"--init", "--tls-cert", cert, "--tls-key", key, "--tls-ca", empty}, "holds no certificate"},
 		{[]string{"--init", "--tls-ca", ca}, "requires --tls-cert"},
 		{[]string{"--init", "--password-file", empty}, "is empty"},
+		{[]string{"--init", "--listen", "0.0.0.0:0", "--password-file", password}, "announce another address"},
+		{[]string{"--init", "--raft", ":0", "--peer-cert", cert, "--peer-key", key, "--peer-ca", ca}, "announce another address"},
 		{[]string{"--init", "--max-clients", "0"}, "must be positive"},
 		{[]string{"--init", "--groups", "0"}, "must be positive"},
 		{[]string{"--init", "--groups", "5000"}, "1 to 1024"},
