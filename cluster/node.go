@@ -212,17 +212,18 @@ func (n *Node) holds(index, term uint64) bool {
 	if first <= index && index <= last && n.log.GetLog(index, &entry) == nil {
 		return entry.Term == term
 	}
-	return n.installed() >= index
+	at, its := n.installed()
+	return at > index || at == index && its == term
 }
 
-// installed returns the index where the newest snapshot ends, 0 if there is none. A snapshot that
-// was received but could not be installed in the database does not count.
-func (n *Node) installed() uint64 {
+// installed returns the index and the term where the newest snapshot ends, zeros if there is none. A
+// snapshot that was received but could not be installed in the database does not count.
+func (n *Node) installed() (index, term uint64) {
 	m, err := n.snapshots.latest()
 	if err != nil || m == nil || m.Applied > n.fsm.Applied() {
-		return 0
+		return 0, 0
 	}
-	return m.Index
+	return m.Index, m.Term
 }
 
 // candidate returns an ID for which Raft considers a vote request: the given one, or that of some
@@ -252,7 +253,9 @@ func (n *Node) candidate(id []byte) []byte {
 
 // fit drops from a request the entries that precede this node's log. They are in its snapshot, so
 // they were committed, and are the same in the logs of all leaders since. Raft would compare them
-// with entries that the log no longer has, and reject the request.
+// with entries that the log no longer has, and reject the request. Only a backup that was restored
+// when this node led may not have been committed: then Raft rejects the request if it has another
+// entry in its place.
 func (n *Node) fit(a *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
 	if a.PrevLogEntry == 0 {
 		return a
@@ -261,8 +264,8 @@ func (n *Node) fit(a *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
 	if err != nil || first != 0 && a.PrevLogEntry >= first {
 		return a
 	}
-	snapshot := n.installed()
-	if a.PrevLogEntry > snapshot || first == 0 && a.PrevLogEntry == snapshot {
+	snapshot, term := n.installed()
+	if a.PrevLogEntry > snapshot || a.PrevLogEntry == snapshot && (first == 0 || a.PrevLogTerm != term) {
 		return a
 	}
 	if first == 0 {
@@ -272,6 +275,9 @@ func (n *Node) fit(a *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
 	last := a.PrevLogEntry
 	b.PrevLogEntry, b.PrevLogTerm = 0, 0 // nothing is left to compare
 	for len(b.Entries) > 0 && b.Entries[0].Index < first {
+		if e := b.Entries[0]; e.Index == snapshot && e.Term != term {
+			return a
+		}
 		last, b.Entries = b.Entries[0].Index, b.Entries[1:]
 	}
 	if n := len(b.Entries); n > 0 {

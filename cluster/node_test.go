@@ -325,6 +325,42 @@ func TestLateSnapshot(t *testing.T) {
 	}
 }
 
+// TestRestoredAlone: a node that restored a backup when it led, and then was replaced before the
+// others had it, does not continue with the new leader's log: its database is another one.
+func TestRestoredAlone(t *testing.T) {
+	g := newGroup(t, 1)
+	g.config = noSnapshots
+	g.startAll(t)
+	g.propose(t, "k v")
+	n := g.node(g.leader(t))
+	var backup bytes.Buffer
+	size, err := n.Backup(t.Context(), &backup)
+	if err == nil {
+		err = n.RestoreBackup(&backup, size)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := n.snapshots.latest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, term := range []uint64{s.Term, s.Term + 1} {
+		other := term != s.Term
+		next := &raft.Log{Index: s.Index + 1, Term: term}
+		after := &raft.AppendEntriesRequest{PrevLogEntry: s.Index, PrevLogTerm: term, Entries: []*raft.Log{next}}
+		across := &raft.AppendEntriesRequest{PrevLogEntry: s.Index - 1, PrevLogTerm: s.Term, Entries: []*raft.Log{{Index: s.Index, Term: term}, next}}
+		for _, a := range []*raft.AppendEntriesRequest{after, across} {
+			if compared := n.fit(a) == a; compared != other {
+				t.Errorf("term %d: Raft compares the entries: %v, want %v", term, compared, other)
+			}
+		}
+		if n.holds(s.Index, term) == other {
+			t.Errorf("term %d: the node holds the snapshot: %v", term, !other)
+		}
+	}
+}
+
 // TestBehindSnapshot: a follower whose log begins after the leader's snapshot accepts the
 // entries that follow that snapshot. It skips those that are in its own snapshot.
 func TestBehindSnapshot(t *testing.T) {
