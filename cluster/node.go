@@ -216,8 +216,8 @@ func (n *Node) holds(index, term uint64) bool {
 	return at > index || at == index && its == term
 }
 
-// installed returns the index and the term where the newest snapshot ends, zeros if there is none. A
-// snapshot that was received but could not be installed in the database does not count.
+// installed returns the index and the term where the newest snapshot ends, zeros if there is none.
+// A snapshot that was received but could not be installed in the database does not count.
 func (n *Node) installed() (index, term uint64) {
 	m, err := n.snapshots.latest()
 	if err != nil || m == nil || m.Applied > n.fsm.Applied() {
