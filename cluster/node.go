@@ -212,8 +212,8 @@ func (n *Node) holds(index, term uint64) bool {
 	if first <= index && index <= last && n.log.GetLog(index, &entry) == nil {
 		return entry.Term == term
 	}
-	at, its := n.installed()
-	return at > index || at == index && its == term
+	at, _ := n.installed()
+	return at >= index
 }
 
 // installed returns the index and the term where the newest snapshot ends, zeros if there is none.
@@ -253,11 +253,11 @@ func (n *Node) candidate(id []byte) []byte {
 
 // fit drops from a request the entries that precede this node's log. They are in its snapshot, so
 // they were committed, and are the same in the logs of all leaders since. Raft would compare them
-// with entries that the log no longer has, and reject the request. Only a backup that was restored
-// when this node led may not have been committed: then Raft rejects the request if it has another
-// entry in its place.
+// with entries that the log no longer has, and reject the request; or, without a log, store them
+// before the snapshot. Only a backup that was restored when this node led may not have been
+// committed: then Raft must reject a request that has another entry in its place.
 func (n *Node) fit(a *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
-	if a.PrevLogEntry == 0 {
+	if a.PrevLogEntry == 0 && len(a.Entries) == 0 { // a heartbeat
 		return a
 	}
 	first, err := n.log.FirstIndex()
@@ -276,7 +276,8 @@ func (n *Node) fit(a *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
 	b.PrevLogEntry, b.PrevLogTerm = 0, 0 // nothing is left to compare
 	for len(b.Entries) > 0 && b.Entries[0].Index < first {
 		if e := b.Entries[0]; e.Index == snapshot && e.Term != term {
-			return a
+			b.PrevLogEntry, b.PrevLogTerm = e.Index, e.Term // this is compared
+			return &b
 		}
 		last, b.Entries = b.Entries[0].Index, b.Entries[1:]
 	}

@@ -346,17 +346,14 @@ func TestRestoredAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, term := range []uint64{s.Term, s.Term + 1} {
-		other := term != s.Term
-		next := &raft.Log{Index: s.Index + 1, Term: term}
+		here, next := &raft.Log{Index: s.Index, Term: term}, &raft.Log{Index: s.Index + 1, Term: term}
 		after := &raft.AppendEntriesRequest{PrevLogEntry: s.Index, PrevLogTerm: term, Entries: []*raft.Log{next}}
-		across := &raft.AppendEntriesRequest{PrevLogEntry: s.Index - 1, PrevLogTerm: s.Term, Entries: []*raft.Log{{Index: s.Index, Term: term}, next}}
-		for _, a := range []*raft.AppendEntriesRequest{after, across} {
-			if compared := n.fit(a) == a; compared != other {
-				t.Errorf("term %d: Raft compares the entries: %v, want %v", term, compared, other)
+		across := &raft.AppendEntriesRequest{PrevLogEntry: s.Index - 1, PrevLogTerm: s.Term, Entries: []*raft.Log{here, next}}
+		all := &raft.AppendEntriesRequest{Entries: []*raft.Log{here, next}}
+		for _, a := range []*raft.AppendEntriesRequest{after, across, all} {
+			if b := n.fit(a); (b.PrevLogEntry == s.Index) != (term != s.Term) {
+				t.Errorf("term %d: after entry %d, Raft compares entry %d", term, a.PrevLogEntry, b.PrevLogEntry)
 			}
-		}
-		if n.holds(s.Index, term) == other {
-			t.Errorf("term %d: the node holds the snapshot: %v", term, !other)
 		}
 	}
 }
