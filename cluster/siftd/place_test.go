@@ -244,7 +244,8 @@ func TestPlanLost(t *testing.T) {
 }
 
 // TestPlanForgetOthers: a node that works is not removed from the directory group if the others
-// have no majority there. Nodes that are down can be removed first, and so can those without a vote.
+// have no majority there. Nodes that are down can be removed first, and so can those without a
+// vote.
 func TestPlanForgetOthers(t *testing.T) {
 	s := newSimulated(t, 1, 1)
 	for _, id := range []string{"n1", "n2", "n3", "n4", "n5", "n6"} {
