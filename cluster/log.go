@@ -113,8 +113,8 @@ func (l *log) Set(key, value []byte) error {
 }
 
 // SetUint64 implements raft.StableStore. Raft panics if a term cannot be written. So a failure ends
-// the goroutine instead of returning: it is Raft's, or that of Node.startRaft. The node stops as
-// after any other failure of the log.
+// the goroutine instead of returning: it is Raft's, that of Node.startRaft, or that of a connection
+// that has received a heartbeat. The node stops as after any other failure of the log.
 //
 // Raft writes the term of a vote first, and then the candidate. If it is killed in between, it must
 // not take the candidate of an earlier vote for that of the new one: it would vote for it without
