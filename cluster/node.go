@@ -255,7 +255,8 @@ func (n *Node) candidate(id []byte) []byte {
 // they were committed, and are the same in the logs of all leaders since. Raft would compare them
 // with entries that the log no longer has, and reject the request; or, without a log, store them
 // before the snapshot. Only a backup that was restored when this node led may not have been
-// committed: then Raft must reject a request that has another entry in its place.
+// committed. Then Raft must reject a request with another entry in its place, or with entries of a
+// later term before it: the leader would count them as stored here.
 func (n *Node) fit(a *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
 	if a.PrevLogEntry == 0 && len(a.Entries) == 0 { // a heartbeat
 		return a
@@ -265,7 +266,7 @@ func (n *Node) fit(a *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
 		return a
 	}
 	snapshot, term := n.installed()
-	if a.PrevLogEntry > snapshot || a.PrevLogEntry == snapshot && (first == 0 || a.PrevLogTerm != term) {
+	if snapshot == 0 || a.PrevLogEntry > snapshot || a.PrevLogTerm > term || a.PrevLogEntry == snapshot && (first == 0 || a.PrevLogTerm != term) {
 		return a
 	}
 	if first == 0 {
@@ -275,7 +276,7 @@ func (n *Node) fit(a *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
 	last := a.PrevLogEntry
 	b.PrevLogEntry, b.PrevLogTerm = 0, 0 // nothing is left to compare
 	for len(b.Entries) > 0 && b.Entries[0].Index < first {
-		if e := b.Entries[0]; e.Index == snapshot && e.Term != term {
+		if e := b.Entries[0]; e.Term > term || e.Index == snapshot && e.Term != term {
 			b.PrevLogEntry, b.PrevLogTerm = e.Index, e.Term // this is compared
 			return &b
 		}

@@ -350,8 +350,9 @@ func TestRestoredAlone(t *testing.T) {
 		after := &raft.AppendEntriesRequest{PrevLogEntry: s.Index, PrevLogTerm: term, Entries: []*raft.Log{next}}
 		across := &raft.AppendEntriesRequest{PrevLogEntry: s.Index - 1, PrevLogTerm: s.Term, Entries: []*raft.Log{here, next}}
 		all := &raft.AppendEntriesRequest{Entries: []*raft.Log{here, next}}
-		for _, a := range []*raft.AppendEntriesRequest{after, across, all} {
-			if b := n.fit(a); (b.PrevLogEntry == s.Index) != (term != s.Term) {
+		before := &raft.AppendEntriesRequest{PrevLogEntry: s.Index - 2, PrevLogTerm: s.Term, Entries: []*raft.Log{{Index: s.Index - 1, Term: term}}}
+		for _, a := range []*raft.AppendEntriesRequest{after, across, all, before} {
+			if b := n.fit(a); (b.PrevLogEntry > 0) != (term > s.Term) {
 				t.Errorf("term %d: after entry %d, Raft compares entry %d", term, a.PrevLogEntry, b.PrevLogEntry)
 			}
 		}
