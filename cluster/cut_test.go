@@ -222,6 +222,27 @@ func TestCutBeforeOtherLog(t *testing.T) {
 	}
 }
 
+// TestSnapshotAhead: a node that has installed a snapshot that holds commands after its index is
+// killed before it has received their entries. It starts again.
+func TestSnapshotAhead(t *testing.T) {
+	from := openFSM(t, t.TempDir())
+	applyTo(t, from, 1, 10)
+	store := newStore(t, t.TempDir())
+	id := takeSnapshot(t, from, store, 5)
+	g := newGroup(t, 1)
+	t.Cleanup(func() { g.stopAll(t) })
+	send(t, store, id, newStore(t, filepath.Join(g.dir, "n0", "snapshots")))
+	for range 2 { // installs the snapshot; has installed it
+		if err := g.start(0); err != nil {
+			t.Fatal(err)
+		}
+		wantList(t, g.node(0).fsm, tokens(1, 10))
+		if err := g.stop(0); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestForeignLog: a database that is ahead of its log is rejected: new commands would count as
 // applied.
 func TestForeignLog(t *testing.T) {

@@ -61,6 +61,7 @@ type testHooks struct {
 	checkpointed  func(dir string) error // may change a snapshot
 	step          func(name string)      // called before each step of Restore
 	stall         time.Duration          // stallTime
+	unstable      error                  // what the log's Set and SetUint64 return
 }
 
 // OpenFSM opens the database of a node in dir, which it creates if necessary. o may be nil; its

@@ -15,7 +15,7 @@ import (
 	"github.com/hashicorp/raft-wal/metadb"
 	"github.com/hashicorp/raft-wal/segment"
 
-	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/cluster/internal/durable"
 )
 
 // keptLog is by how much a log kept for nodes that are catching up may exceed the size of their
@@ -40,7 +40,7 @@ type log struct {
 }
 
 func openLog(dir string, segmentBytes int, logger hclog.Logger, needed func(uint64) (uint64, int64), failed func(error)) (*log, error) {
-	if err := vfs.OS.MkdirAll(dir); err != nil {
+	if err := durable.MkdirAll(dir); err != nil {
 		return nil, err
 	}
 	if segmentBytes == 0 {
@@ -113,13 +113,32 @@ func (l *log) Set(key, value []byte) error {
 }
 
 // SetUint64 implements raft.StableStore. Raft panics if a term cannot be written. So a failure ends
-// Raft's goroutine instead of returning, and the node stops as after any other failure of the log.
+// the goroutine instead of returning: it is Raft's, that of Node.startRaft, or that of a connection
+// that has received a heartbeat. The node stops as after any other failure of the log.
+//
+// Raft writes the term of a vote first, and then the candidate. If it is killed in between, it must
+// not take the candidate of an earlier vote for that of the new one: it would vote for it without
+// comparing the logs.
 func (l *log) SetUint64(key []byte, value uint64) error {
-	if l.set(func() error { return l.WAL.SetUint64(key, value) }) != nil {
+	err := l.set(func() error {
+		if string(key) == voteTermKey {
+			if err := l.WAL.Set([]byte(voteKey), nil); err != nil {
+				return err
+			}
+		}
+		return l.WAL.SetUint64(key, value)
+	})
+	if err != nil {
 		runtime.Goexit()
 	}
 	return nil
 }
+
+// The keys of hashicorp/raft for the term and the candidate of its last vote.
+const (
+	voteTermKey = "LastVoteTerm"
+	voteKey     = "LastVoteCand"
+)
 
 func (l *log) set(change func() error) error {
 	return l.write(func() error {

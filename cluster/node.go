@@ -62,8 +62,8 @@ type Options struct {
 
 // Defaults returns Raft's defaults, without the legacy metrics, which are duplicates. Heartbeats
 // are expected once a second. Every two to four minutes, a snapshot is taken if at least 8,192
-// entries have been added since the last one. The 10,240 entries before it are kept, so that a node
-// that was down for a short time needs no snapshot.
+// entries have been added since the last one. At least the newest 10,240 entries are kept, so that
+// a node that was down for a short time needs no snapshot.
 func Defaults() *raft.Config {
 	c := raft.DefaultConfig()
 	c.NoLegacyTelemetry = true
@@ -133,21 +133,57 @@ func Open(o Options) (_ *Node, err error) {
 	if n.log, err = openLog(filepath.Join(o.Dir, "raft"), o.SegmentBytes, config.Logger, n.trans.needed, func(err error) { n.fsm.fail(err) }); err != nil {
 		return nil, err
 	}
+	n.log.unstable = o.test.unstable
 	if err := n.reconcile(snapshots); err != nil {
 		return nil, err
 	}
-	if len(o.Bootstrap) > 0 {
-		err := raft.BootstrapCluster(&config, n.log, n.log, snapshots, n.trans, raft.Configuration{Servers: o.Bootstrap})
-		if err != nil && !errors.Is(err, raft.ErrCantBootstrap) {
-			return nil, err
-		}
-	}
-	if n.raft, err = raft.NewRaft(&config, n.fsm, n.log, n.log, snapshots, n.trans); err != nil {
+	if err := n.startRaft(&config, o.Bootstrap); err != nil {
 		return nil, err
 	}
 	go n.trans.receive(n.covers, n.fit, n.candidate)
 	go n.watch()
 	return n, nil
+}
+
+// startRaft starts Raft, with the given first members if there is no log yet. A term that cannot be
+// written ends the goroutine that writes it (see log.SetUint64), so that is not the caller's.
+func (n *Node) startRaft(config *raft.Config, first []raft.Server) (err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if len(first) > 0 {
+			members := raft.Configuration{Servers: first}
+			e := raft.BootstrapCluster(config, n.log, n.log, n.snapshots, n.trans, members)
+			if errors.Is(e, raft.ErrCantBootstrap) {
+				e = n.endBootstrap(members)
+			}
+			if e != nil {
+				err = e
+				return
+			}
+		}
+		n.raft, err = raft.NewRaft(config, n.fsm, n.log, n.log, n.snapshots, n.trans)
+	}()
+	<-done
+	if n.raft == nil && err == nil {
+		err = n.fsm.Err()
+	}
+	return err
+}
+
+// endBootstrap completes raft.BootstrapCluster if that was interrupted between its two steps. It
+// writes a term, and then the members as the first entry of the log; with a term and without
+// members, no node would ever lead.
+func (n *Node) endBootstrap(members raft.Configuration) error {
+	last, err := n.log.LastIndex()
+	if err != nil || last > 0 {
+		return err
+	}
+	newest, err := n.snapshots.latest()
+	if err != nil || newest != nil {
+		return err
+	}
+	return n.log.StoreLog(&raft.Log{Index: 1, Term: 1, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(members)})
 }
 
 // covers reports whether a snapshot contains nothing new for this node. A leader may send a
@@ -176,17 +212,18 @@ func (n *Node) holds(index, term uint64) bool {
 	if first <= index && index <= last && n.log.GetLog(index, &entry) == nil {
 		return entry.Term == term
 	}
-	return n.installed() >= index
+	at, _ := n.installed()
+	return at >= index
 }
 
-// installed returns the index where the newest snapshot ends, 0 if there is none. A snapshot that
-// was received but could not be installed in the database does not count.
-func (n *Node) installed() uint64 {
+// installed returns the index and the term where the newest snapshot ends, zeros if there is none.
+// A snapshot that was received but could not be installed in the database does not count.
+func (n *Node) installed() (index, term uint64) {
 	m, err := n.snapshots.latest()
 	if err != nil || m == nil || m.Applied > n.fsm.Applied() {
-		return 0
+		return 0, 0
 	}
-	return m.Index
+	return m.Index, m.Term
 }
 
 // candidate returns an ID for which Raft considers a vote request: the given one, or that of some
@@ -216,17 +253,20 @@ func (n *Node) candidate(id []byte) []byte {
 
 // fit drops from a request the entries that precede this node's log. They are in its snapshot, so
 // they were committed, and are the same in the logs of all leaders since. Raft would compare them
-// with entries that the log no longer has, and reject the request.
+// with entries that the log no longer has, and reject the request; or, without a log, store them
+// before the snapshot. Only a backup that was restored when this node led may not have been
+// committed. Then Raft must reject a request with another entry in its place, or with entries of a
+// later term before it: the leader would count them as stored here.
 func (n *Node) fit(a *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
-	if a.PrevLogEntry == 0 {
+	if a.PrevLogEntry == 0 && len(a.Entries) == 0 { // a heartbeat
 		return a
 	}
 	first, err := n.log.FirstIndex()
 	if err != nil || first != 0 && a.PrevLogEntry >= first {
 		return a
 	}
-	snapshot := n.installed()
-	if a.PrevLogEntry > snapshot || first == 0 && a.PrevLogEntry == snapshot {
+	snapshot, term := n.installed()
+	if snapshot == 0 || a.PrevLogEntry > snapshot || a.PrevLogTerm > term || a.PrevLogEntry == snapshot && (first == 0 || a.PrevLogTerm != term) {
 		return a
 	}
 	if first == 0 {
@@ -236,6 +276,10 @@ func (n *Node) fit(a *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
 	last := a.PrevLogEntry
 	b.PrevLogEntry, b.PrevLogTerm = 0, 0 // nothing is left to compare
 	for len(b.Entries) > 0 && b.Entries[0].Index < first {
+		if e := b.Entries[0]; e.Term > term || e.Index == snapshot && e.Term != term {
+			b.PrevLogEntry, b.PrevLogTerm = e.Index, e.Term // this is compared
+			return &b
+		}
 		last, b.Entries = b.Entries[0].Index, b.Entries[1:]
 	}
 	if n := len(b.Entries); n > 0 {
@@ -253,9 +297,10 @@ func (n *Node) fit(a *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
 // Then that entry and those after it were never committed, and Raft would not accept the entries
 // after the snapshot.
 //
-// A database that is ahead of both belongs to another log.
+// A database that is ahead of both belongs to another log. A snapshot may hold commands after its
+// index: the node that took it had restarted, and Raft did not yet know how far the database was.
 func (n *Node) reconcile(snapshots *SnapshotStore) error {
-	list, err := snapshots.List()
+	newest, err := snapshots.latest()
 	if err != nil {
 		return err
 	}
@@ -267,8 +312,8 @@ func (n *Node) reconcile(snapshots *SnapshotStore) error {
 	if err != nil {
 		return err
 	}
-	if len(list) > 0 && last > 0 {
-		other, err := n.leadsElsewhere(list[0], first, last)
+	if newest != nil && last > 0 {
+		other, err := n.leadsElsewhere(&newest.SnapshotMeta, first, last)
 		if err != nil {
 			return err
 		}
@@ -278,8 +323,8 @@ func (n *Node) reconcile(snapshots *SnapshotStore) error {
 			}
 		}
 	}
-	if len(list) > 0 {
-		last = max(last, list[0].Index)
+	if newest != nil {
+		last = max(last, newest.Index, newest.Applied)
 	}
 	if applied := n.fsm.Applied(); applied > last {
 		return fmt.Errorf("cluster: the database holds command %d, but the log ends with entry %d", applied, last)

@@ -53,6 +53,22 @@ func TestGroup(t *testing.T) {
 	}
 }
 
+// TestReadsWriteNothing: reads add nothing to the log once the leader has begun its term.
+func TestReadsWriteNothing(t *testing.T) {
+	g := newGroup(t, 1)
+	g.startAll(t)
+	n := g.node(g.leader(t))
+	before := n.raft.LastIndex()
+	for range 3 {
+		if err := n.Read(t.Context(), func(*View) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := n.raft.LastIndex(); after != before {
+		t.Errorf("the log ends with entry %d, after %d", after, before)
+	}
+}
+
 // TestCommandErrors: an error of Apply reaches the caller, and changes only the applied index.
 func TestCommandErrors(t *testing.T) {
 	g := newGroup(t, 3)
@@ -306,6 +322,40 @@ func TestLateSnapshot(t *testing.T) {
 	}
 	if got["a"] != want["a"] {
 		t.Errorf("a is %q, want %q", got["a"], want["a"])
+	}
+}
+
+// TestRestoredAlone: a node that restored a backup when it led, and then was replaced before the
+// others had it, does not continue with the new leader's log: its database is another one.
+func TestRestoredAlone(t *testing.T) {
+	g := newGroup(t, 1)
+	g.config = noSnapshots
+	g.startAll(t)
+	g.propose(t, "k v")
+	n := g.node(g.leader(t))
+	var backup bytes.Buffer
+	size, err := n.Backup(t.Context(), &backup)
+	if err == nil {
+		err = n.RestoreBackup(&backup, size)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := n.snapshots.latest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, term := range []uint64{s.Term, s.Term + 1} {
+		here, next := &raft.Log{Index: s.Index, Term: term}, &raft.Log{Index: s.Index + 1, Term: term}
+		after := &raft.AppendEntriesRequest{PrevLogEntry: s.Index, PrevLogTerm: term, Entries: []*raft.Log{next}}
+		across := &raft.AppendEntriesRequest{PrevLogEntry: s.Index - 1, PrevLogTerm: s.Term, Entries: []*raft.Log{here, next}}
+		all := &raft.AppendEntriesRequest{Entries: []*raft.Log{here, next}}
+		before := &raft.AppendEntriesRequest{PrevLogEntry: s.Index - 2, PrevLogTerm: s.Term, Entries: []*raft.Log{{Index: s.Index - 1, Term: term}}}
+		for _, a := range []*raft.AppendEntriesRequest{after, across, all, before} {
+			if b := n.fit(a); (b.PrevLogEntry > 0) != (term > s.Term) {
+				t.Errorf("term %d: after entry %d, Raft compares entry %d", term, a.PrevLogEntry, b.PrevLogEntry)
+			}
+		}
 	}
 }
 

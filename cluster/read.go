@@ -74,7 +74,7 @@ func (n *Node) lead(ctx context.Context, term uint64) error {
 	if n.ledTerm == term {
 		return nil
 	}
-	if err := n.Do(ctx, func(r *raft.Raft) raft.Future { return r.Barrier(0) }); err != nil {
+	if err := n.applyAll(ctx); err != nil {
 		return err
 	}
 	// If another term has begun meanwhile, this one does not matter any more.
@@ -92,8 +92,18 @@ func (n *Node) confirmed(term, after uint64) bool {
 	return n.trans.majority(future.Configuration(), n.id, term, after)
 }
 
-// applied waits until the log is applied up to index. The FSM does not see barriers, so the log may
-// be applied further than the FSM knows; another barrier then proves it.
+// applyAll returns when everything that was in the log before is applied. The FSM does not see
+// barriers, nor the first entries of terms, so it is told.
+func (n *Node) applyAll(ctx context.Context) error {
+	future, err := await(ctx, n, func(r *raft.Raft) raft.Future { return r.Barrier(0) })
+	if err == nil {
+		n.fsm.advance(future.(raft.IndexFuture).Index(), 0)
+	}
+	return err
+}
+
+// applied waits until the log is applied up to index. It may be applied further than the FSM knows,
+// as after RestoreBackup; another barrier then proves it.
 func (n *Node) applied(ctx context.Context, index uint64) error {
 	soon, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 	err := n.fsm.wait(soon, index)
@@ -101,9 +111,8 @@ func (n *Node) applied(ctx context.Context, index uint64) error {
 	if err == nil || ctx.Err() != nil || n.fsm.Err() != nil {
 		return err
 	}
-	if err := n.Do(ctx, func(r *raft.Raft) raft.Future { return r.Barrier(0) }); err != nil {
+	if err := n.applyAll(ctx); err != nil {
 		return err
 	}
-	n.fsm.advance(index, 0)
 	return n.fsm.Err()
 }

@@ -65,7 +65,7 @@ func (m *meta) header() streamHeader {
 
 // NewSnapshotStore opens the snapshots in dir, which it creates if necessary.
 func NewSnapshotStore(dir string) (*SnapshotStore, error) {
-	if err := vfs.OS.MkdirAll(dir); err != nil {
+	if err := durable.MkdirAll(dir); err != nil {
 		return nil, err
 	}
 	s := &SnapshotStore{dir: dir, inUse: map[string]int{}}
@@ -389,7 +389,11 @@ func (s *snapshotSink) finish() error {
 	if err := vfs.OS.Rename(s.dir, final); err != nil {
 		return err
 	}
-	return vfs.OS.SyncDir(s.store.dir)
+	if err := vfs.OS.SyncDir(s.store.dir); err != nil {
+		// Raft does not use it, so it must not be sent, nor be restored at the next start.
+		return errors.Join(err, os.Rename(final, s.dir))
+	}
+	return nil
 }
 
 // Cancel removes what has been written of the snapshot.

@@ -3,10 +3,13 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 )
 
@@ -43,6 +46,77 @@ func TestTermNotWritten(t *testing.T) {
 	g.propose(t, "k w")
 	if got := g.settle(t); got["k"] != "v,w," {
 		t.Errorf("k is %q", got["k"])
+	}
+}
+
+// TestTermNotWrittenAtStart: Open returns an error if the node's term cannot be written. The node
+// can be started later.
+func TestTermNotWrittenAtStart(t *testing.T) {
+	g := newGroup(t, 1)
+	t.Cleanup(func() { g.stopAll(t) })
+	full := errors.New("no space")
+	for _, when := range []string{"first", "second"} {
+		g.test.unstable = full
+		endsSoon(t, func() error {
+			if err := g.start(0); !errors.Is(err, full) {
+				return fmt.Errorf("the %s start: %v, want %v", when, err, full)
+			}
+			return nil
+		})
+		g.test.unstable = nil
+		if err := g.start(0); err != nil {
+			t.Fatal(err)
+		}
+		g.propose(t, "k v")
+		if err := g.stop(0); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestBootstrapInterrupted: a node was killed when it had written its first term, but not yet the
+// first members. It writes them when it is started again.
+func TestBootstrapInterrupted(t *testing.T) {
+	g := newGroup(t, 1)
+	l, err := openLog(filepath.Join(g.dir, "n0", "raft"), 4<<10, hclog.NewNullLogger(), func(most uint64) (uint64, int64) { return most, 0 }, func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(l.SetUint64([]byte("CurrentTerm"), 1), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		g.startAll(t)
+		g.propose(t, "k v")
+		if err := g.stop(0); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestVoteInterrupted: a node that is killed between the two writes of a vote has not voted for the
+// candidate of its previous vote.
+func TestVoteInterrupted(t *testing.T) {
+	l, err := openLog(t.TempDir(), 4<<10, hclog.NewNullLogger(), func(most uint64) (uint64, int64) { return most, 0 }, func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, want := range []string{"a", ""} {
+		if err := l.SetUint64([]byte(voteTermKey), 5); err != nil {
+			t.Fatal(err)
+		}
+		if want != "" {
+			if err := l.Set([]byte(voteKey), []byte(want)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := l.Get([]byte(voteKey)); string(got) != want || err != nil {
+			t.Errorf("the vote is for %q, %v; want %q", got, err, want)
+		}
+	}
+	if term, err := l.GetUint64([]byte(voteTermKey)); term != 5 || err != nil {
+		t.Errorf("the vote is in term %d, %v", term, err)
 	}
 }
 

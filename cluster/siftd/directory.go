@@ -85,6 +85,7 @@ func (d directory) Join(m serve.GroupMember, vote bool) (uint64, error) {
 	}
 	id, addr := raft.ServerID(m.ID), raft.ServerAddress(m.RaftAddr)
 	was, known := raft.Server{}, false
+	index := configIndex(n.node) // first: a node that is removed meanwhile gets no vote
 	for _, server := range servers(n.node) {
 		if server.ID == id {
 			was, known = server, true
@@ -94,7 +95,7 @@ func (d directory) Join(m serve.GroupMember, vote bool) (uint64, error) {
 	switch voter := known && was.Suffrage == raft.Voter; {
 	case voter && was.Address == addr:
 	case voter || vote && known:
-		err = add(n.node, id, addr, true, 0)
+		err = add(n.node, id, addr, true, index)
 	case !known || was.Address != addr:
 		err = add(n.node, id, addr, false, 0)
 	}

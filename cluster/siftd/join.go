@@ -44,6 +44,13 @@ func isLoopback(addr string) bool {
 	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
+// isUnspecified reports whether an address stands for all addresses of a machine.
+func isUnspecified(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	ip := net.ParseIP(host)
+	return err == nil && (host == "" || ip != nil && ip.IsUnspecified())
+}
+
 // nearEnough is how many entries behind a node may be to count as up to date, and to get a vote.
 const nearEnough = 1000
 

@@ -37,7 +37,8 @@ type hosted struct {
 //	ADD|VOTE|ADDRESS|REMOVE shard id addr index
 //	                                    change the members of a group that this node leads
 //	LEAD shard id                       transfer the leadership
-//	DROP shard index                    remove the replica, unless the node was added after index
+//	DROP shard replica index            remove the replica with that number, unless the node was
+//	                                    added after index
 func (n *Node) Manage(args []string) (reply string, err error) {
 	if len(args) == 0 {
 		return "", errCommand
@@ -77,10 +78,13 @@ func (n *Node) Manage(args []string) (reply string, err error) {
 		return "", fmt.Errorf("there is no group %d here", shard)
 	case args[0] == "LEAD" && len(args) == 3:
 		return "OK", r.handOver(args[2])
-	case args[0] == "DROP" && len(args) == 3:
-		index, err := strconv.ParseUint(args[2], 10, 64)
+	case args[0] == "DROP" && len(args) == 4:
+		index, err := strconv.ParseUint(args[3], 10, 64)
 		if err != nil {
 			return "", errCommand
+		}
+		if r.name() != args[2] {
+			return "", fmt.Errorf("the node has another replica of group %d", shard)
 		}
 		return "OK", n.drop(r, index)
 	case len(args) == 5:
@@ -205,7 +209,7 @@ func (n *Node) look(heard map[string]time.Time) (*view, error) {
 		if err != nil {
 			return nil, err
 		}
-		v.nodes = append(v.nodes, nodeView{id: string(server.ID), addr: string(addr), leaving: leaving, hosts: map[int]string{}})
+		v.nodes = append(v.nodes, nodeView{id: string(server.ID), addr: string(addr), leaving: leaving, votes: server.Suffrage == raft.Voter, hosts: map[int]string{}})
 	}
 	answers := make([][]hosted, len(v.nodes))
 	var wg sync.WaitGroup
@@ -308,7 +312,7 @@ func (n *Node) carryOut(v *view, a action) error {
 	var err error
 	switch a.what {
 	case "DROP":
-		_, err = n.command(a.node, 2*manageTimeout, "DROP", shard, index)
+		_, err = n.command(a.node, 2*manageTimeout, "DROP", shard, v.node(a.node).hosts[a.shard], index)
 	case "LEAD":
 		_, err = n.command(v.groups[a.shard].leader, 2*manageTimeout, "LEAD", shard, a.node)
 	case "ADD", "VOTE", "ADDRESS", "REMOVE":

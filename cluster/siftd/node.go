@@ -4,6 +4,7 @@
 package siftd
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -26,10 +27,11 @@ import (
 type Config struct {
 	// Dir holds everything that the node stores.
 	Dir string
-	// Addr is where the node listens for clients. Announce is where they reach it. Default: Addr.
+	// Addr is where the node listens for clients. Announce is where they reach it. Default: Addr,
+	// which must then have a host other than 0.0.0.0.
 	Addr, Announce string
 	// RaftAddr is where the node listens for other nodes. Without Peers it must be a loopback
-	// address. RaftAnnounce is where they reach it. Default: RaftAddr.
+	// address. RaftAnnounce is where they reach it. Default: RaftAddr, as above.
 	RaftAddr, RaftAnnounce string
 	// Init creates a cluster of one node with this Shape, if Dir is empty. Zero fields of Shape
 	// mean 16 groups and 3 replicas.
@@ -362,6 +364,11 @@ func (c Config) resolve() (Config, error) {
 	for _, addr := range []string{c.Addr, c.HTTPAddr} {
 		if addr != "" && c.Password == "" && !isLoopback(addr) {
 			return c, fmt.Errorf("siftd: %s is not a loopback address and requires a password", addr)
+		}
+	}
+	for _, addr := range []string{cmp.Or(c.Announce, c.Addr), cmp.Or(c.RaftAnnounce, c.RaftAddr)} {
+		if isUnspecified(addr) {
+			return c, fmt.Errorf("siftd: others cannot reach the node at %s: announce another address", addr)
 		}
 	}
 	if c.Shape.Groups == 0 {

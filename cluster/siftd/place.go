@@ -19,6 +19,7 @@ type nodeView struct {
 	id        string
 	addr      string // for other nodes
 	leaving   bool
+	votes     bool // in the directory group
 	reachable bool
 	lost      bool           // unreachable for longer than lostAfter
 	hosts     map[int]string // the names of its replicas, by group
@@ -292,14 +293,29 @@ func (v *view) spread() action {
 	return action{}
 }
 
-// forget removes a node from the directory when it has left all groups.
+// forget removes a node from the directory when it has left all groups, unless the others would be
+// without a majority.
 func (v *view) forget() action {
 	for _, n := range v.nodes {
-		if n.leaving && v.load(n.id) == 0 && !slices.ContainsFunc(v.groups, func(g groupView) bool { return g.leader == "" }) {
+		if n.leaving && v.load(n.id) == 0 && v.enough(n.id) && !slices.ContainsFunc(v.groups, func(g groupView) bool { return g.leader == "" }) {
 			return action{"FORGET", 0, n.id, 0}
 		}
 	}
 	return action{}
+}
+
+// enough reports whether most of the directory group's voters other than a node can be reached.
+func (v *view) enough(without string) bool {
+	voters, reachable := 0, 0
+	for _, n := range v.nodes {
+		if n.votes && n.id != without {
+			voters++
+			if n.reachable {
+				reachable++
+			}
+		}
+	}
+	return reachable > voters/2
 }
 
 // spreadLeaders balances leadership: if a node leads at least two groups more than another, it

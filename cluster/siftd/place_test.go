@@ -25,7 +25,7 @@ func newSimulated(t *testing.T, groups, replicas int) *simulated {
 }
 
 func (s *simulated) add(id string) {
-	s.v.nodes = append(s.v.nodes, nodeView{id: id, reachable: true, hosts: map[int]string{}})
+	s.v.nodes = append(s.v.nodes, nodeView{id: id, votes: true, reachable: true, hosts: map[int]string{}})
 }
 
 // do executes the next action, and reports whether there was one.
@@ -241,6 +241,35 @@ func TestPlanLost(t *testing.T) {
 		t.Error("the lost node is still there")
 	}
 	s.even()
+}
+
+// TestPlanForgetOthers: a node that works is not removed from the directory group if the others
+// have no majority there. Nodes that are down can be removed first, and so can those without a
+// vote.
+func TestPlanForgetOthers(t *testing.T) {
+	s := newSimulated(t, 1, 1)
+	for _, id := range []string{"n1", "n2", "n3", "n4", "n5", "n6"} {
+		s.add(id)
+	}
+	for _, id := range []string{"n5", "n6"} { // they joined, and were gone before they got a vote
+		n := s.v.node(id)
+		n.votes, n.reachable, n.leaving = false, false, true
+	}
+	s.settle()
+	if len(s.v.nodes) != 5 {
+		t.Fatalf("the nodes are %v", s.v.nodes)
+	}
+	s.v.node("n1").leaving = true
+	s.v.node("n3").reachable, s.v.node("n4").reachable = false, false
+	s.settle()
+	if s.v.node("n1") == nil {
+		t.Fatal("of the four others, two are down")
+	}
+	s.v.node("n4").leaving = true
+	s.settle()
+	if s.v.node("n4") != nil || s.v.node("n1") != nil {
+		t.Errorf("the nodes are %v", s.v.nodes)
+	}
 }
 
 // TestPlanReplicaLost: a voter whose node has no replica does not count as up to date,

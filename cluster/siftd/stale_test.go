@@ -7,6 +7,7 @@ import (
 	"github.com/hashicorp/raft"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/siftdb/sift/cluster"
 	"github.com/siftdb/sift/internal/serve"
 )
 
@@ -62,4 +63,8 @@ func TestStaleChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitUntil(t, "the node has a vote again", hasVote)
+	former := replicaOf(string(cluster.ReplicaAddr("", other.replica(0).id+1)))
+	if reply, err := other.Manage([]string{other.ID(), "DROP", "0", former, "1000000"}); err == nil || other.replica(0) == nil {
+		t.Errorf("DROP of an earlier replica returns %q, %v", reply, err)
+	}
 }

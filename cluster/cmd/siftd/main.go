@@ -67,9 +67,9 @@ func (o *options) flags() *flag.FlagSet {
 	f := flag.NewFlagSet("siftd", flag.ContinueOnError)
 	f.StringVar(&o.Dir, "data", "", "keep everything in this directory")
 	f.StringVar(&o.Addr, "listen", "127.0.0.1:6380", "listen for clients here; non-loopback addresses require a password")
-	f.StringVar(&o.Announce, "announce", "", "where clients reach the node; default: --listen")
+	f.StringVar(&o.Announce, "announce", "", "where clients reach the node; default: --listen, unless that is 0.0.0.0")
 	f.StringVar(&o.RaftAddr, "raft", "127.0.0.1:7380", "listen for other nodes here; non-loopback addresses require --peer-cert")
-	f.StringVar(&o.RaftAnnounce, "raft-announce", "", "where other nodes reach it; default: --raft")
+	f.StringVar(&o.RaftAnnounce, "raft-announce", "", "where other nodes reach it; default: --raft, unless that is 0.0.0.0")
 	f.BoolVar(&o.Init, "init", false, "create a cluster, if the directory is empty")
 	f.StringVar(&o.Restore, "restore", "", "with --init: start from a backup in this directory, with the same number of groups")
 	f.IntVar(&o.Shape.Groups, "groups", 16, "with --init: the number of groups that share the keys; it cannot be changed")
@@ -149,7 +149,10 @@ func (o *options) resolve() (err error) {
 			return err
 		}
 	}
-	if o.clientCert != "" || o.clientKey != "" || o.clientCA != "" {
+	if o.clientCA != "" && o.clientCert == "" {
+		return errors.New("--tls-ca requires --tls-cert")
+	}
+	if o.clientCert != "" || o.clientKey != "" {
 		cert, err := tls.LoadX509KeyPair(o.clientCert, o.clientKey)
 		if err != nil {
 			return fmt.Errorf("--tls-cert: %w", err)

@@ -193,8 +193,8 @@ func TestBackupAuthority(t *testing.T) {
 // TestRefusedFlags: unsafe or impossible flags are rejected at the start.
 func TestRefusedFlags(t *testing.T) {
 	ca, cert, key := testca.New(t).Files(t)
-	empty := filepath.Join(t.TempDir(), "empty")
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+	empty, password := filepath.Join(t.TempDir(), "empty"), filepath.Join(t.TempDir(), "password")
+	if err := errors.Join(os.WriteFile(empty, nil, 0o600), os.WriteFile(password, []byte("secret\n"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -208,9 +208,11 @@ func TestRefusedFlags(t *testing.T) {
 		{[]string{"--init", "--peer-ca", ca}, "--peer-cert"},
 		{[]string{"--init", "--peer-cert", cert, "--peer-key", key, "--peer-ca", empty}, "holds no certificate"},
 		{[]string{"--init", "--tls-cert", cert}, "--tls-cert"},
-		{[]string{"--init", "--tls-ca", ca}, "--tls-cert"},
 		{[]string{"--init", "--tls-cert", cert, "--tls-key", key, "--tls-ca", empty}, "holds no certificate"},
+		{[]string{"--init", "--tls-ca", ca}, "requires --tls-cert"},
 		{[]string{"--init", "--password-file", empty}, "is empty"},
+		{[]string{"--init", "--listen", "0.0.0.0:0", "--password-file", password}, "announce another address"},
+		{[]string{"--init", "--raft", ":0", "--peer-cert", cert, "--peer-key", key, "--peer-ca", ca}, "announce another address"},
 		{[]string{"--init", "--max-clients", "0"}, "must be positive"},
 		{[]string{"--init", "--groups", "0"}, "must be positive"},
 		{[]string{"--init", "--groups", "5000"}, "1 to 1024"},

@@ -45,11 +45,15 @@ func demo() error {
 	acked := make([][]string, clients)
 	errs := make([]error, clients)
 	half := make(chan struct{})
+	reached := sync.OnceFunc(func() { close(half) })
 	for c := range clients {
 		wg.Go(func() {
+			if c == 0 {
+				defer reached() // after an error
+			}
 			for i := range lines {
 				if c == 0 && i == lines/2 {
-					close(half)
+					reached()
 				}
 				line := fmt.Sprintf("%d.%d", c, i)
 				_, err := g.ask(fmt.Sprint("list", c), line, 30*time.Second)

@@ -1,4 +1,4 @@
-// Package durable writes files that survive a power cut.
+// Package durable writes files and creates directories that survive a power cut.
 package durable
 
 import (
@@ -10,6 +10,15 @@ import (
 
 // tempSuffix ends the name of a file that is to replace another.
 const tempSuffix = ".tmp"
+
+// MkdirAll creates a directory and any missing parents. Its own name is durable afterwards; the
+// names of its parents may not be.
+func MkdirAll(dir string) error {
+	if err := vfs.OS.MkdirAll(dir); err != nil {
+		return err
+	}
+	return vfs.OS.SyncDir(filepath.Dir(dir))
+}
 
 // Replace replaces the contents of the file at path atomically: after a crash they are either the
 // new or the old ones. Once Replace returns nil, they are durable.
