@@ -59,7 +59,6 @@ type Iter struct {
 	window    *[]byte // bytes read ahead from the file
 	windowOff uint64  // their offset in the file
 	ahead     int     // bytes to read ahead
-	coming    coming  // the bytes after window
 	next      int     // the block after the last one read from the file
 	sought    int     // 1 + the block that the next SeekGE begins with; 0: not known
 }
@@ -87,15 +86,6 @@ const (
 // readahead returns the most bytes that an iterator reads at once.
 func (r *Reader) readahead() int {
 	return int(min(max(r.dataEnd/readaheadShare, mostOfSmall), maxReadahead))
-}
-
-// coming is a window that another goroutine reads, while the entries of the one before it are
-// decoded: on a cold disk that takes about as long as reading.
-type coming struct {
-	window *[]byte // nil: there is none
-	off    uint64
-	end    int // the block after the window
-	read   chan error
 }
 
 // iterMem is the memory that a closed iterator leaves to the next one.
@@ -140,11 +130,7 @@ func (it *Iter) Err() error { return it.err }
 // Close releases the iterator's memory, and returns nil. It may be called twice.
 func (it *Iter) Close() error {
 	it.valid, it.blk, it.own, it.x = false, nil, block{}, nil
-	if it.coming.window != nil {
-		<-it.coming.read // the file stays open until then
-		dropWindow(&it.coming.window)
-	}
-	dropWindow(&it.window)
+	it.dropWindow()
 	if m := it.mem; m != nil {
 		poison(it.key)
 		poison(it.ownData)
@@ -157,11 +143,13 @@ func (it *Iter) Close() error {
 	return nil
 }
 
-func dropWindow(w **[]byte) {
-	if *w != nil && cap(**w) <= maxReadahead {
-		windowPool.Put(*w)
+func (it *Iter) dropWindow() {
+	if it.window != nil {
+		if cap(*it.window) <= maxReadahead {
+			windowPool.Put(it.window)
+		}
+		it.window = nil
 	}
-	*w = nil
 }
 
 // First moves to the first entry.
@@ -434,10 +422,7 @@ func (it *Iter) fetch(i int) (payload []byte, blockType byte, err error) {
 	r := it.r
 	h := it.x.handle(i)
 	n := int(h.Length) + blockTrailerLen
-	if c := &it.coming; c.window != nil && !inWindow(h, it.window, it.windowOff) && inWindow(h, c.window, c.off) {
-		it.advance()
-	}
-	if inWindow(h, it.window, it.windowOff) {
+	if it.window != nil && h.Offset >= it.windowOff && h.end() <= it.windowOff+uint64(len(*it.window)) {
 		it.next = i + 1
 		start := int(h.Offset - it.windowOff)
 		return r.checkRaw((*it.window)[start:start+n:start+n], h, "data block")
@@ -457,7 +442,14 @@ func (it *Iter) fetch(i int) (payload []byte, blockType byte, err error) {
 		it.window = windowPool.Get().(*[]byte)
 	}
 	it.windowOff = h.Offset
-	size, end := it.span(i)
+	size := n
+	for j := i + 1; j < it.x.numBlocks(); j++ {
+		s := it.x.handle(j).end() - h.Offset
+		if s > uint64(it.ahead) {
+			break
+		}
+		size = int(s)
+	}
 	err = it.fill(size)
 	if err != nil && size > n {
 		// Perhaps only the bytes after the block are unreadable.
@@ -468,67 +460,7 @@ func (it *Iter) fetch(i int) (payload []byte, blockType byte, err error) {
 		*it.window = (*it.window)[:0]
 		return nil, 0, err
 	}
-	it.readComing(end)
 	return r.checkRaw((*it.window)[:n:n], h, "data block")
-}
-
-// inWindow reports whether a window, which may be nil, holds a block.
-func inWindow(h Handle, window *[]byte, off uint64) bool {
-	return window != nil && h.Offset >= off && h.end() <= off+uint64(len(*window))
-}
-
-// span returns how many bytes to read for block i and those after it, and the block after them.
-func (it *Iter) span(i int) (size, end int) {
-	begin := it.x.handle(i).Offset
-	size = int(it.x.handle(i).Length) + blockTrailerLen
-	for end = i + 1; end < it.x.numBlocks(); end++ {
-		s := it.x.handle(end).end() - begin
-		if s > uint64(it.ahead) {
-			break
-		}
-		size = int(s)
-	}
-	return size, end
-}
-
-// readComing begins to read the window from block i on, if the iterator reads ahead as much as it
-// may.
-func (it *Iter) readComing(i int) {
-	if it.ahead < it.r.readahead() || i == it.x.numBlocks() {
-		return
-	}
-	c := &it.coming
-	if c.window != nil {
-		<-c.read // the iterator was moved elsewhere
-	} else {
-		c.window = windowPool.Get().(*[]byte)
-	}
-	if c.read == nil {
-		c.read = make(chan error, 1)
-	}
-	c.off = it.x.handle(i).Offset
-	var size int
-	size, c.end = it.span(i)
-	*c.window = slices.Grow((*c.window)[:0], size)[:size]
-	it.opts.IO.read(size)
-	go func(r *Reader, window []byte, off uint64, read chan<- error) {
-		read <- r.readAt(window, off, "data block")
-	}(it.r, *c.window, c.off, c.read)
-}
-
-// advance waits for the coming window, makes it the current one, and begins to read the next. After
-// an error the current window is empty: fetch reads the block itself.
-func (it *Iter) advance() {
-	c := &it.coming
-	err := <-c.read
-	it.window, c.window = c.window, it.window
-	it.windowOff = c.off
-	dropWindow(&c.window)
-	if err != nil {
-		*it.window = (*it.window)[:0]
-		return
-	}
-	it.readComing(c.end)
 }
 
 // fill reads size bytes of the file into the window.
