@@ -16,9 +16,9 @@ mkdir -p "$DB"
 go build -tags "$TAGS" -o "$DB/bench" .
 
 one=sift,pebble,goleveldb,badger,bbolt,rocksdb,leveldb
-all=sift,'sift:ribbon(7)',pebble,'pebble:sift-ribbon(10)',goleveldb,badger,bbolt,rocksdb,'rocksdb:ribbon(10)',leveldb
+all=sift,'sift:ribbon(7)',pebble,pebble-large,'pebble:sift-ribbon(10)',goleveldb,goleveldb-large,badger,bbolt,rocksdb,rocksdb-mmap,'rocksdb:ribbon(10)',leveldb
 if [[ $TAGS != *rocksdb* ]]; then
-	one=${one/,rocksdb/} all=${all/,rocksdb,rocksdb:ribbon(10)/}
+	one=${one/,rocksdb/} all=${all/,rocksdb,rocksdb-mmap,rocksdb:ribbon(10)/}
 fi
 if [[ $TAGS != *leveldb* ]]; then
 	one=${one/,leveldb/} all=${all/,leveldb/}

@@ -211,13 +211,13 @@ func (listCmd) Run(s *streams) error {
 		if filters == "" {
 			filters = "no choice"
 		}
-		fmt.Fprintf(s.out, "  %-10s %-14s filters: %s\n", e.Name, e.Version, filters)
+		fmt.Fprintf(s.out, "  %-15s %-14s filters: %s\n", e.Name, e.Version, filters)
 		for _, m := range e.Modes {
-			fmt.Fprintf(s.out, "             looks up by %s\n", m.Title)
+			fmt.Fprintf(s.out, "                  looks up by %s\n", m.Title)
 		}
 	}
 	for _, name := range sortedKeys(engine.Missing()) {
-		fmt.Fprintf(s.out, "  %-10s %s\n", name, engine.Missing()[name])
+		fmt.Fprintf(s.out, "  %-15s %s\n", name, engine.Missing()[name])
 	}
 	fmt.Fprintln(s.out, "\nBenchmarks, as --benchmarks takes them:")
 	for _, n := range store.Names() {

@@ -33,7 +33,7 @@ func (c *queueCmd) Run(s *streams) error {
 			fmt.Fprintf(s.out, "| | steps/s | First, fresh | First | median | p99.9 | %s | p99.9 | %s | directory / live |\n", step, ratio)
 			fmt.Fprint(s.out, "| :--- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
 			for _, e := range engine.All() {
-				if len(c.Engines) > 0 && !slices.Contains(c.Engines, e.Name) || !queue.Supports(e, at) {
+				if len(c.Engines) == 0 && e.Variant || len(c.Engines) > 0 && !slices.Contains(c.Engines, e.Name) || !queue.Supports(e, at) {
 					continue
 				}
 				r, err := queue.Run(e, at, c.DB)

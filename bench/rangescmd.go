@@ -99,7 +99,7 @@ func (c *scansCmd) Run(s *streams) error {
 	fmt.Fprintf(s.out, "%s\nempty ranges of length %d right after a key; keys are device/NNNNN/ and a time of ten digits, %d keys\n\n", measure.Command(), c.Length, c.Num)
 	fmt.Fprint(s.out, "| | ns per scan | block reads per 1,000 |\n| :--- | ---: | ---: |\n")
 	t := ranges.Terms{Keys: c.Num, ValueBytes: c.ValueSize, FilterBits: c.Bits, RangeBits: c.RangeBits, Length: c.Length, Rounds: c.Rounds}
-	for _, e := range engine.All() {
+	for _, e := range engine.Usual() {
 		if e.RangeWays == nil {
 			continue
 		}

@@ -281,7 +281,7 @@ func (c *runCmd) sweep(o *store.Options) *store.Options {
 	if c.Quick {
 		filters = []string{"none", "bloom(6)", "bloom(10)", "bloom(16)", "ribbon(6)", "ribbon(10)"}
 	}
-	s.Specs = store.SpecsWith(engine.All(), filters)
+	s.Specs = store.SpecsWith(engine.Usual(), filters)
 	return &s
 }
 

@@ -91,6 +91,9 @@ type Engine struct {
 	RangeWays []string
 	// DeletesRanges: its DB is a RangeDeleter.
 	DeletesRanges bool
+	// Variant: the library of another engine with other settings, without a Version of its
+	// own. It takes part only where it is named.
+	Variant bool
 	// Open opens or creates a database.
 	Open func(Config) (DB, error)
 }
@@ -259,8 +262,22 @@ var absent = map[string]string{}
 
 func register(e *Engine) { engines = append(engines, e) }
 
-// All returns the engines that this program was built with.
-func All() []*Engine { return engines }
+// All returns the engines that this program was built with, variants last.
+func All() []*Engine {
+	return slices.SortedStableFunc(slices.Values(engines), func(a, b *Engine) int { return order(a) - order(b) })
+}
+
+func order(e *Engine) int {
+	if e.Variant {
+		return 1
+	}
+	return 0
+}
+
+// Usual returns All without the variants.
+func Usual() []*Engine {
+	return slices.DeleteFunc(All(), func(e *Engine) bool { return e.Variant })
+}
 
 // Missing returns the engines that it was built without, and how to build them in.
 func Missing() map[string]string { return absent }

@@ -16,7 +16,7 @@ import (
 )
 
 func init() {
-	register(&Engine{
+	e := Engine{
 		Name:        "goleveldb",
 		Version:     measure.ModuleVersion("github.com/syndtr/goleveldb"),
 		Modes:       []Mode{{"", "Get"}},
@@ -25,7 +25,25 @@ func init() {
 		CheckFilter: checkBloom,
 		Open:        openGoLevelDB,
 		RangeWays:   []string{newIter},
-	})
+	}
+	register(&e)
+	large := e
+	large.Name, large.Version, large.Variant = "goleveldb-large", "", true
+	large.Terms = "goleveldb with equal memory instead of an equal cache: its cache is larger by its filters and indexes, which sift has outside its own."
+	large.Open = func(c Config) (DB, error) {
+		if c.Memory == 0 {
+			c.CacheBytes += c.filtersAndIndexes()
+		}
+		return openGoLevelDB(c)
+	}
+	register(&large)
+}
+
+// filtersAndIndexes returns about how many bytes the filters and indexes take: an index of
+// LevelDB's form has an entry of about 32 bytes per block.
+func (c *Config) filtersAndIndexes() int64 {
+	entry := int64(16 + 100)
+	return int64(c.Keys)*int64(c.bloomBits())/8 + 32*int64(c.Keys)*entry/int64(max(c.BlockBytes, 1))
 }
 
 // checkBloom accepts bloom(BITS) and none.

@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"fmt"
+	"runtime"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -20,21 +21,32 @@ import (
 const pebblePrefix = "prefix"
 
 func init() {
-	register(&Engine{
+	e := Engine{
 		Name:    "pebble",
 		Version: measure.ModuleVersion("github.com/cockroachdb/pebble/v2"),
 		Modes: []Mode{
 			{"", "Get, which probes no filter in the last level"},
 			{pebblePrefix, "SeekPrefixGE with UseL6Filters on one iterator for all lookups"},
 		},
-		Terms:       "Filters and indexes are in the block cache, and its memtables count against it. Block reads include those of filters and indexes. FormatNewest.",
+		Terms:       "Filters and indexes are in the block cache, and its memtables count against it. Block reads include those of filters and indexes. FormatNewest; as many concurrent compactions as processors.",
 		Filters:     "bloom(BITS), none, or sift- followed by a filter policy of sift, as in sift-ribbon(7)",
 		CheckFilter: func(f string) error { _, err := pebblePolicy(f, 10); return err },
 		Open:        openPebble,
 
 		DeletesRanges: true,
 		RangeWays:     []string{newIter},
-	})
+	}
+	register(&e)
+	large := e
+	large.Name, large.Version, large.Variant = "pebble-large", "", true
+	large.Terms = "pebble with equal memory instead of an equal cache: its cache is larger by its filters and indexes and by two memtables, which sift has outside its own."
+	large.Open = func(c Config) (DB, error) {
+		if c.Memory == 0 {
+			c.CacheBytes += c.filtersAndIndexes() + 2*int64(c.WriteBufferBytes)
+		}
+		return openPebble(c)
+	}
+	register(&large)
 }
 
 // pebblePolicy returns the filter policy of a spec; nil for none.
@@ -114,8 +126,11 @@ func openPebble(c Config) (DB, error) {
 		Cache:              cache,
 		FS:                 countingFS{vfs.Default, &d.count},
 		FormatMajorVersion: pebble.FormatNewest,
-		MemTableSize:       uint64(c.share(int64(c.WriteBufferBytes), 32, 1<<20, 64<<20)),
-		Logger:             quiet{},
+		// Its default is one compaction at a time; its comments advise more where there are
+		// processors for it.
+		CompactionConcurrencyRange: func() (lower, upper int) { return 1, runtime.GOMAXPROCS(0) },
+		MemTableSize:               uint64(c.share(int64(c.WriteBufferBytes), 32, 1<<20, 64<<20)),
+		Logger:                     quiet{},
 	}
 	for i := range o.Levels {
 		l := &o.Levels[i]

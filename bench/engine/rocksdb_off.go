@@ -3,5 +3,6 @@
 package engine
 
 func init() {
-	absent["rocksdb"] = "not built in: apt-get install librocksdb-dev, then use go run -tags rocksdb"
+	const how = "not built in: apt-get install librocksdb-dev, then use go run -tags rocksdb"
+	absent["rocksdb"], absent["rocksdb-mmap"] = how, how
 }

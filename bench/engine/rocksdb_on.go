@@ -10,7 +10,7 @@ import (
 )
 
 func init() {
-	register(&Engine{
+	e := Engine{
 		Name:           "rocksdb",
 		Version:        rocksdb.Version(),
 		Modes:          []Mode{{"", "Get into a PinnableSlice"}},
@@ -20,8 +20,14 @@ func init() {
 		RangeWays:      []string{newIter},
 		Filters:        "bloom(BITS), ribbon(BITS) with the false positive rate of a Bloom filter of BITS bits per key, none",
 		CheckFilter:    checkRocksFilter,
-		Open:           openRocks,
-	})
+		Open:           func(c Config) (DB, error) { return openRocks(c, false) },
+	}
+	register(&e)
+	mapped := e
+	mapped.Name, mapped.Version, mapped.Variant = "rocksdb-mmap", "", true
+	mapped.Terms = "rocksdb with allow_mmap_reads: tables are memory-mapped."
+	mapped.Open = func(c Config) (DB, error) { return openRocks(c, true) }
+	register(&mapped)
 }
 
 func checkRocksFilter(filter string) error {
@@ -36,7 +42,7 @@ func checkRocksFilter(filter string) error {
 
 type rocksDB struct{ db *rocksdb.DB }
 
-func openRocks(c Config) (DB, error) {
+func openRocks(c Config, mmap bool) (DB, error) {
 	o := rocksdb.Options{
 		BloomBits: c.bloomBits(), CacheBytes: c.share(c.CacheBytes, 3, 8<<20, 1<<40), WriteBufferBytes: c.share(int64(c.WriteBufferBytes), 32, 1<<20, 64<<20),
 		BlockBytes: int64(c.BlockBytes), PrefixBytes: c.PrefixBytes, NoCompression: c.NoCompression, Sync: c.Sync,
@@ -44,6 +50,7 @@ func openRocks(c Config) (DB, error) {
 		// that one bound holds for all; "Setup Options and Basic Tuning" gives the cache a
 		// third of the memory.
 		AllInCache: c.Memory > 0,
+		MmapReads:  mmap,
 	}
 	if bits, ok := bitsOf(c.Filter, "ribbon"); ok {
 		o.BloomBits, o.Ribbon = bits, true

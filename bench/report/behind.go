@@ -12,7 +12,8 @@ import (
 // ours is the store whose weaknesses are listed.
 const ours = "sift"
 
-// ahead is the minimum lead, as a share, for another store to be listed.
+// ahead is the minimum lead, as a share, for another store to be listed. Where both were
+// measured several times, the lowest and the highest values must not overlap, either.
 const ahead = 0.05
 
 // contest is a measure in which the stores are compared.
@@ -77,7 +78,7 @@ func (s source) behind() *Table {
 		}
 	}
 	if lost > 0 {
-		t.Notes = []string{fmt.Sprintf("In the other %d of %d comparisons no store is ahead by more than %.0f %%.", all-lost, all, 100*ahead)}
+		t.Notes = []string{fmt.Sprintf("In the other %d of %d comparisons no store is ahead by more than %.0f %% and by more than the passes differ.", all-lost, all, 100*ahead)}
 	}
 	return t
 }
@@ -95,15 +96,16 @@ func (s source) aheadOf(own *result.Row, unit string) []string {
 		if k != own.Key || name == ours || filter != "" {
 			continue
 		}
-		theirs := r.Of(unit).Median
+		spread, ownSpread := r.Of(unit), own.Of(unit)
+		theirs := spread.Median
 		if math.IsNaN(theirs) || theirs <= 0 || mine <= 0 {
 			continue
 		}
-		ratio := mine / theirs
+		ratio, apart := mine/theirs, spread.Max < ownSpread.Min
 		if result.UnitOf(unit).Better > 0 {
-			ratio = theirs / mine
+			ratio, apart = theirs/mine, spread.Min > ownSpread.Max
 		}
-		if ratio > 1+ahead {
+		if ratio > 1+ahead && apart {
 			if _, seen := best[name]; !seen {
 				names = append(names, name)
 			}

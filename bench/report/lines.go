@@ -16,7 +16,9 @@ import (
 func Heading(m *result.Meta) []string {
 	var versions []string
 	for _, v := range m.Versions {
-		versions = append(versions, v.Name+" "+v.Text)
+		if v.Text != "" {
+			versions = append(versions, v.Name+" "+v.Text)
+		}
 	}
 	machine := fmt.Sprintf("%s, %d cores", m.Machine.CPU, m.Machine.Cores)
 	if m.Machine.CacheBytes > 0 {

@@ -28,7 +28,7 @@ func Blocks(f *result.File) map[string]string {
 func machineBlock(m *result.Meta) string {
 	var versions []string
 	for _, v := range m.Versions {
-		if v.Name != "sift" {
+		if v.Name != "sift" && v.Text != "" {
 			versions = append(versions, v.Name+" "+v.Text)
 		}
 	}

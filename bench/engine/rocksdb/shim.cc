@@ -92,7 +92,7 @@ rocksdb::WriteOptions Write(int sync) {
 
 char* rdb_open(const char* dir, int bloom_bits, int ribbon, uint64_t cache_bytes,
                uint64_t write_buffer_bytes, uint64_t block_bytes, int no_compression,
-               int prefix_bytes, int all_in_cache, rdb** out) {
+               int prefix_bytes, int all_in_cache, int mmap_reads, rdb** out) {
   rocksdb::BlockBasedTableOptions t;
   t.block_cache = rocksdb::NewLRUCache(cache_bytes);
   t.block_size = block_bytes;
@@ -111,6 +111,7 @@ char* rdb_open(const char* dir, int bloom_bits, int ribbon, uint64_t cache_bytes
   o.write_buffer_size = write_buffer_bytes;
   o.compression = no_compression ? rocksdb::kNoCompression : rocksdb::kSnappyCompression;
   o.max_background_jobs = 2;
+  o.allow_mmap_reads = mmap_reads != 0;
   if (prefix_bytes > 0) o.prefix_extractor.reset(rocksdb::NewFixedPrefixTransform(prefix_bytes));
   o.table_factory.reset(rocksdb::NewBlockBasedTableFactory(t));
   rdb* db = new rdb;
