@@ -2,7 +2,7 @@
 
 package rocksdb
 
-// #cgo CXXFLAGS: -std=c++17 -O2
+// #cgo CXXFLAGS: -std=c++20 -O2
 // #cgo LDFLAGS: -lrocksdb
 // #include <stdlib.h>
 // #include "shim.h"

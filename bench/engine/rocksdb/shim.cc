@@ -88,6 +88,22 @@ rocksdb::WriteOptions Write(int sync) {
   return o;
 }
 
+// OpenDB opens a database. DB::Open takes a pointer in old versions of RocksDB and a
+// unique_ptr in new ones.
+template <class DB>
+auto OpenDB(const rocksdb::Options& o, const char* dir, DB** out, int)
+    -> decltype(DB::Open(o, dir, static_cast<std::unique_ptr<DB>*>(nullptr))) {
+  std::unique_ptr<DB> db;
+  Status s = DB::Open(o, dir, &db);
+  *out = db.release();
+  return s;
+}
+
+template <class DB>
+Status OpenDB(const rocksdb::Options& o, const char* dir, DB** out, long) {
+  return DB::Open(o, dir, out);
+}
+
 }  // namespace
 
 char* rdb_open(const char* dir, int bloom_bits, int ribbon, uint64_t cache_bytes,
@@ -115,7 +131,7 @@ char* rdb_open(const char* dir, int bloom_bits, int ribbon, uint64_t cache_bytes
   if (prefix_bytes > 0) o.prefix_extractor.reset(rocksdb::NewFixedPrefixTransform(prefix_bytes));
   o.table_factory.reset(rocksdb::NewBlockBasedTableFactory(t));
   rdb* db = new rdb;
-  Status s = rocksdb::DB::Open(o, dir, &db->db);
+  Status s = OpenDB<rocksdb::DB>(o, dir, &db->db, 0);
   if (!s.ok()) {
     delete db;
     return Message(s);
