@@ -59,7 +59,7 @@ func sample() *result.File {
 		}
 		for _, b := range []string{"fillrandom", "fillseq", "ycsb-a", "ycsb-f"} {
 			add(result.Key{Section: "stores", Store: who.store, Benchmark: b, Num: num}, map[string]float64{
-				result.OpsPerSec: 2e5 + 2e4*cost, result.SettledPerS: 1e5, result.CPU: cost, result.WriteAmp: 3, result.Space: 90, result.P999: 1e5, result.Peak: 30,
+				result.OpsPerSec: 2e5 + 1e5*cost, result.SettledPerS: 1e5, result.CPU: cost, result.WriteAmp: 3, result.Space: 90, result.P999: 1e5, result.Peak: 30,
 			})
 		}
 		add(result.Key{Section: "stores", Store: who.store, Benchmark: "open", State: "compacted", Num: num}, map[string]float64{result.OpenTime: 5})
