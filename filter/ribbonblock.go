@@ -16,7 +16,7 @@ func (p ribbonPolicy) BlockFamily() string { return ribbonBlockFamily }
 // ribbonTail is the size of the end of joined units: the trailer of unit 0 and that of the block.
 const ribbonTail = ribbonTrailerSize + joinedTrailer
 
-var _ = [1]struct{}{}[ribbonTail-ribbon.TailSize] // AskTail reads both
+var _ = [1]struct{}{}[ribbonTail-ribbon.TailSize] // ProbeTail reads both
 
 func (p ribbonPolicy) MayContainBlock(block []byte, key Key) bool {
 	return ribbonMayContainBlock(block, key)
@@ -30,7 +30,7 @@ func ribbonMayContainBlock(block []byte, key Key) bool {
 	if !hasRibbonTail(block) {
 		return true
 	}
-	v := ribbon.AskTail(block, key.Hash)
+	v := ribbon.ProbeTail(block, key.Hash)
 	if v == ribbon.Rejected {
 		return false
 	}
@@ -51,7 +51,7 @@ func ribbonAsk(block, key []byte) bool {
 	} else {
 		hash = Hash(key)
 	}
-	v := ribbon.AskTail(block, hash)
+	v := ribbon.ProbeTail(block, hash)
 	if v == ribbon.Rejected {
 		return false
 	}

@@ -120,7 +120,7 @@ func TestGenerationsAddDuringTurns(t *testing.T) {
 	}))
 	turn = func() {
 		for range 3 {
-			g.Turn()
+			g.Rotate()
 		}
 	}
 	if !g.Add("a") {
@@ -131,6 +131,6 @@ func TestGenerationsAddDuringTurns(t *testing.T) {
 		if !g.MayContain("a") {
 			t.Fatalf("a is lost after %d turns", i)
 		}
-		g.Turn()
+		g.Rotate()
 	}
 }

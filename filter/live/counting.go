@@ -208,15 +208,15 @@ func (f *Counting[T]) Delete(v T) bool {
 }
 
 // tally returns how many counters are not 0 and how many are 15.
-func (c *counters) tally() (used, stuck uint64) {
+func (c *counters) tally() (used, saturated uint64) {
 	const low = 0x1111111111111111
 	for i := range c.words {
 		w := atomic.LoadUint64(&c.words[i])
 		any, all := w|w>>1, w&(w>>1)
 		used += uint64(bits.OnesCount64((any | any>>2) & low))
-		stuck += uint64(bits.OnesCount64(all & (all >> 2) & low))
+		saturated += uint64(bits.OnesCount64(all & (all >> 2) & low))
 	}
-	return used, stuck
+	return used, saturated
 }
 
 // ApproxCount estimates how many different elements are in the filter;
@@ -234,11 +234,11 @@ func (f *Counting[T]) FPR() float64 {
 	return math.Pow(float64(used)/float64(f.n), float64(f.hashes))
 }
 
-// Stuck is the number of counters that have reached 15 and no longer go down. It
+// Saturated is the number of counters that have reached 15 and no longer go down. It
 // reads the whole filter.
-func (f *Counting[T]) Stuck() uint64 {
-	_, stuck := f.tally()
-	return stuck
+func (f *Counting[T]) Saturated() uint64 {
+	_, saturated := f.tally()
+	return saturated
 }
 
 // FillRatio is the share of counters that are not 0, 0 to 1. It reads the whole

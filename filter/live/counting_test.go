@@ -32,15 +32,15 @@ func TestCountingModel(t *testing.T) {
 			}
 		}
 	}
-	stuck := f.Stuck()
+	saturated := f.Saturated()
 	for v, n := range model {
 		for range n {
 			f.Delete(v)
 		}
 	}
 	used, _ := f.tally()
-	if f.Stuck() != stuck || used != stuck {
-		t.Errorf("after all deletes %d counters are in use, %d were stuck", used, stuck)
+	if f.Saturated() != saturated || used != saturated {
+		t.Errorf("after all deletes %d counters are in use, %d were saturated", used, saturated)
 	}
 }
 
@@ -62,8 +62,8 @@ func TestCountingFPR(t *testing.T) {
 		if c := float64(f.ApproxCount()); math.Abs(c-float64(n)) > 5*math.Sqrt(float64(n)) {
 			t.Errorf("ApproxCount %v", c)
 		}
-		if f.Stuck() != 0 {
-			t.Errorf("%d counters are stuck", f.Stuck())
+		if f.Saturated() != 0 {
+			t.Errorf("%d counters are saturated", f.Saturated())
 		}
 		for i := range n / 2 {
 			f.Delete(member(i))
@@ -90,8 +90,8 @@ func TestCountingSaturates(t *testing.T) {
 	if !f.MayContain("often") {
 		t.Error("a counter of 15 was decremented: another element could be lost")
 	}
-	if f.Stuck() == 0 || f.Stuck() > uint64(f.Hashes()) {
-		t.Errorf("%d stuck", f.Stuck())
+	if f.Saturated() == 0 || f.Saturated() > uint64(f.Hashes()) {
+		t.Errorf("%d saturated", f.Saturated())
 	}
 }
 

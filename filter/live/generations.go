@@ -130,7 +130,7 @@ func (g *Generations[T]) current() *ring[T] {
 			until = g.deadline(now) // all filters are too old
 			r = &ring[T]{}
 		}
-		g.turn(r, until)
+		g.rotate(r, until)
 	}
 	if r.until-now.UnixNano() > int64(g.each) { // the clock was set back
 		r = &ring[T]{filters: r.filters, until: g.deadline(now), used: r.used}
@@ -139,9 +139,9 @@ func (g *Generations[T]) current() *ring[T] {
 	return r
 }
 
-// turn begins a new filter after those of r, and drops the oldest. The caller
+// rotate begins a new filter after those of r, and drops the oldest. The caller
 // holds the lock.
-func (g *Generations[T]) turn(r *ring[T], until int64) {
+func (g *Generations[T]) rotate(r *ring[T], until int64) {
 	newest := &Bloom[T]{g.key, g.ring.Load().filters[0].empty()}
 	keep := min(len(r.filters), g.count-1)
 	g.ring.Store(&ring[T]{
@@ -151,12 +151,12 @@ func (g *Generations[T]) turn(r *ring[T], until int64) {
 	})
 }
 
-// Turn drops the oldest filter and begins a new one now, for callers that decide when to
+// Rotate drops the oldest filter and begins a new one now, for callers that decide when to
 // forget.
-func (g *Generations[T]) Turn() {
+func (g *Generations[T]) Rotate() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.turn(g.ring.Load(), g.deadline(g.now()))
+	g.rotate(g.ring.Load(), g.deadline(g.now()))
 }
 
 // Add adds an element and reports whether it was new: if so, none of the filters contained
@@ -171,10 +171,10 @@ func (g *Generations[T]) add(r *ring[T], d digest) bool {
 	added := r.add(d)
 	isNew = isNew && added
 	for {
-		if added && r.used.Add(1) == g.o.Items && g.turnFull(r) {
+		if added && r.used.Add(1) == g.o.Items && g.rotateFull(r) {
 			return isNew
 		}
-		// If the ring has turned meanwhile, the element is in a filter that will be dropped too
+		// If the ring has rotated meanwhile, the element is in a filter that will be dropped too
 		// early, or has been dropped already: add it again.
 		now := g.ring.Load()
 		if now == r {
@@ -185,14 +185,14 @@ func (g *Generations[T]) add(r *ring[T], d digest) bool {
 	}
 }
 
-// turnFull begins a new filter if the newest of r, which is full, is still the newest.
-func (g *Generations[T]) turnFull(r *ring[T]) bool {
+// rotateFull begins a new filter if the newest of r, which is full, is still the newest.
+func (g *Generations[T]) rotateFull(r *ring[T]) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.ring.Load().used != r.used {
 		return false
 	}
-	g.turn(r, g.deadline(g.now()))
+	g.rotate(r, g.deadline(g.now()))
 	return true
 }
 
@@ -318,5 +318,5 @@ func (g *Generations[T]) Equal(o *Generations[T]) bool {
 func (g *Generations[T]) Reset() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.turn(&ring[T]{}, g.deadline(g.now()))
+	g.rotate(&ring[T]{}, g.deadline(g.now()))
 }

@@ -107,10 +107,10 @@ func TestGenerationsByItems(t *testing.T) {
 		}
 	}
 	checkFPRBelow(t, "forgotten elements", forgotten, fpr, items)
-	g.Turn()
-	g.Turn()
-	g.Turn()
-	g.Turn()
+	g.Rotate()
+	g.Rotate()
+	g.Rotate()
+	g.Rotate()
 	if g.MayContain(member(10*items - 1)) {
 		t.Error("remembered after four turns")
 	}

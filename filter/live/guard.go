@@ -74,19 +74,19 @@ type Guard[K comparable, V any] struct {
 	flights *flights[K, V]
 	trusted atomic.Bool
 	n       struct {
-		lookups, filtered, remembered, hits, shared, loads, loadedAbsent, loadErrors, filterErrors, cacheErrors atomic.Uint64
+		lookups, excluded, negativeHits, hits, shared, loads, loadedAbsent, loadErrors, filterErrors, cacheErrors atomic.Uint64
 	}
 }
 
-// GuardStats counts what a Guard has done. Filtered, Remembered, Hits and Shared are lookups
+// GuardStats counts what a Guard has done. Excluded, NegativeHits, Hits and Shared are lookups
 // that did not read the database.
 type GuardStats struct {
-	Lookups    uint64 // calls of Get
-	Filtered   uint64 // lookups of keys that the filter excluded
-	Remembered uint64 // lookups of keys remembered as absent
-	Hits       uint64 // lookups of keys in the cache
-	Shared     uint64 // lookups that waited for another caller's load
-	Loads      uint64 // reads of the database
+	Lookups      uint64 // calls of Get
+	Excluded     uint64 // lookups of keys that the filter excluded
+	NegativeHits uint64 // lookups of keys remembered as absent
+	Hits         uint64 // lookups of keys in the cache
+	Shared       uint64 // lookups that waited for another caller's load
+	Loads        uint64 // reads of the database
 
 	LoadedAbsent uint64 // loads that found nothing, mostly false positives of the filter
 	LoadErrors   uint64 // loads that failed otherwise
@@ -143,14 +143,14 @@ func (g *Guard[K, V]) Get(ctx context.Context, key K, load func(ctx context.Cont
 			g.n.filterErrors.Add(1)
 		case maybe:
 		case g.trusted.Load():
-			g.n.filtered.Add(1)
+			g.n.excluded.Add(1)
 			return none, ErrAbsent
 		default:
 			unknown = true
 		}
 	}
 	if g.absent.has(key) {
-		g.n.remembered.Add(1)
+		g.n.negativeHits.Add(1)
 		return none, ErrAbsent
 	}
 	if v, ok := g.cached(ctx, key); ok {
@@ -183,7 +183,7 @@ func (g *Guard[K, V]) cached(ctx context.Context, key K) (v V, ok bool) {
 func (g *Guard[K, V]) load(ctx context.Context, key K, unknown bool, load func(context.Context, K) (V, error)) (V, error) {
 	if g.absent.has(key) {
 		var none V
-		g.n.remembered.Add(1)
+		g.n.negativeHits.Add(1)
 		return none, ErrAbsent
 	}
 	if v, ok := g.cached(ctx, key); ok {
@@ -256,7 +256,7 @@ func (g *Guard[K, V]) LearnAll(ctx context.Context, keys iter.Seq2[K, error]) er
 func (g *Guard[K, V]) Stats() GuardStats {
 	n := &g.n
 	return GuardStats{
-		Lookups: n.lookups.Load(), Filtered: n.filtered.Load(), Remembered: n.remembered.Load(),
+		Lookups: n.lookups.Load(), Excluded: n.excluded.Load(), NegativeHits: n.negativeHits.Load(),
 		Hits: n.hits.Load(), Shared: n.shared.Load(), Loads: n.loads.Load(),
 		LoadedAbsent: n.loadedAbsent.Load(), LoadErrors: n.loadErrors.Load(),
 		FilterErrors: n.filterErrors.Load(), CacheErrors: n.cacheErrors.Load(),

@@ -94,7 +94,7 @@ func TestGuard(t *testing.T) {
 		}
 	}
 	s := g.Stats()
-	if uint64(db.queries.Load()) != falsePositives || s.LoadedAbsent != falsePositives || s.Filtered != 10*n-falsePositives {
+	if uint64(db.queries.Load()) != falsePositives || s.LoadedAbsent != falsePositives || s.Excluded != 10*n-falsePositives {
 		t.Errorf("absent: %d queries, %d false positives, %+v", db.queries.Load(), falsePositives, s)
 	}
 	checkFPRBelow(t, "lookups of absent keys that reach the database", float64(db.queries.Load())/(10*n), 0.0102, 10*n)

@@ -290,8 +290,8 @@ func TestCountingMerge(t *testing.T) {
 	if err := a.Merge(b); err != nil {
 		t.Fatal(err)
 	}
-	if a.Stuck() == 0 {
-		t.Error("a counter of 24 additions is not stuck at 15")
+	if a.Saturated() == 0 {
+		t.Error("a counter of 24 additions is not saturated at 15")
 	}
 	if !a.Delete("x") || !a.MayContain("x") || !a.Delete("x") || a.MayContain("x") {
 		t.Error("x was not counted twice")

@@ -25,21 +25,21 @@ type stats struct {
 
 // filterState describes a filter for the status page.
 type filterState struct {
-	Key         string
-	DB          int
-	Kind        string
-	Layout      string
-	Items       uint64
-	Capacity    uint64
-	Links       int
-	Bytes       uint64
-	Promised    float64 // NaN for a cuckoo filter, which promises none
-	Expected    float64
-	Observed    float64 // share of false positives among absent items
-	Probes      uint64
-	MaybeShare  float64 // share of positives among Probes; NaN if that is 0
-	RedoBytes   int
-	BytesAnItem float64
+	Key           string
+	DB            int
+	Kind          string
+	Layout        string
+	Items         uint64
+	Capacity      uint64
+	Links         int
+	Bytes         uint64
+	Promised      float64 // NaN for a cuckoo filter, which promises none
+	Expected      float64
+	Observed      float64 // share of false positives among absent items
+	Probes        uint64
+	PositiveShare float64 // share of positives among Probes; NaN if that is 0
+	RedoBytes     int
+	BytesAnItem   float64
 }
 
 // filterStates describes the first n filters by key, and returns how many there are.
@@ -145,7 +145,7 @@ func (f *filter) state(key string) filterState {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	v := filterState{Key: shortKey(key), Kind: "cuckoo", Layout: "redis", Bytes: f.parts().Bytes(), Expected: f.parts().ExpectedFPR(),
-		Promised: math.NaN(), Probes: f.probes.Load(), MaybeShare: math.NaN(), RedoBytes: f.logged}
+		Promised: math.NaN(), Probes: f.probes.Load(), PositiveShare: math.NaN(), RedoBytes: f.logged}
 	if f.kind == kindBloom {
 		v.Kind, v.Items, v.Capacity, v.Links = "bloom", f.bloom.Size(), f.bloom.Capacity(), f.bloom.Links()
 		v.Promised = f.bloom.PromisedFPR()
@@ -153,7 +153,7 @@ func (f *filter) state(key string) filterState {
 			v.Layout = "tight"
 		}
 		if v.Probes > 0 {
-			v.MaybeShare = float64(f.maybe.Load()) / float64(v.Probes)
+			v.PositiveShare = float64(f.maybe.Load()) / float64(v.Probes)
 		}
 	} else {
 		v.Items, v.Capacity, v.Links = f.cuckoo.Items(), f.cuckoo.Bytes(), f.cuckoo.Links()

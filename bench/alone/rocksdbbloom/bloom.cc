@@ -59,7 +59,7 @@ void rbl_filters_free(rbl_filters *filters) {
   delete filters;
 }
 
-size_t rbl_ask(const rbl_filters *filters, const rbl_keys *keys, const rbl_question *order, size_t n) {
+size_t rbl_probe(const rbl_filters *filters, const rbl_keys *keys, const rbl_question *order, size_t n) {
   const std::unique_ptr<Reader> *readers = filters->list.data();
   const Slice *list = keys->list.data();
   size_t maybe = 0;
@@ -67,7 +67,7 @@ size_t rbl_ask(const rbl_filters *filters, const rbl_keys *keys, const rbl_quest
   return maybe;
 }
 
-size_t rbl_ask_all(const rbl_filters *filters, const rbl_keys *keys) {
+size_t rbl_probe_all(const rbl_filters *filters, const rbl_keys *keys) {
   size_t maybe = 0;
   for (const Slice &key : keys->list) maybe += filters->list[0]->MayMatch(key);
   return maybe;

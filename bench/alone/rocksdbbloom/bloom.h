@@ -29,12 +29,12 @@ typedef struct {
   uint16_t filter, key;
 } rbl_question;
 
-// rbl_ask makes n probes. It returns the number of positives.
-size_t rbl_ask(const rbl_filters *filters, const rbl_keys *keys, const rbl_question *order, size_t n);
+// rbl_probe makes n probes. It returns the number of positives.
+size_t rbl_probe(const rbl_filters *filters, const rbl_keys *keys, const rbl_question *order, size_t n);
 
-// rbl_ask_all probes the first filter for all keys in order, and returns the number of
+// rbl_probe_all probes the first filter for all keys in order, and returns the number of
 // positives.
-size_t rbl_ask_all(const rbl_filters *filters, const rbl_keys *keys);
+size_t rbl_probe_all(const rbl_filters *filters, const rbl_keys *keys);
 
 #ifdef __cplusplus
 }

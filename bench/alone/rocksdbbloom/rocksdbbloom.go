@@ -50,17 +50,17 @@ func NewFilters(keys *Keys, lines int, bitsPerKey float64, copies int, huge bool
 // Question is a probe: the numbers of a filter and of a key.
 type Question struct{ Filter, Key uint16 }
 
-// Ask makes all probes, which must be of these filters and keys. It returns the number of
+// Probe makes all probes, which must be of these filters and keys. It returns the number of
 // positives.
-func (f *Filters) Ask(keys *Keys, order []Question) (maybe int) {
+func (f *Filters) Probe(keys *Keys, order []Question) (maybe int) {
 	defer runtime.KeepAlive(f)
 	defer runtime.KeepAlive(keys)
-	return int(C.rbl_ask(f.c, keys.c, (*C.rbl_question)(unsafe.Pointer(unsafe.SliceData(order))), C.size_t(len(order))))
+	return int(C.rbl_probe(f.c, keys.c, (*C.rbl_question)(unsafe.Pointer(unsafe.SliceData(order))), C.size_t(len(order))))
 }
 
 // AskAll probes the first filter for all keys in order, and returns the number of positives.
 func (f *Filters) AskAll(keys *Keys) (maybe int) {
 	defer runtime.KeepAlive(f)
 	defer runtime.KeepAlive(keys)
-	return int(C.rbl_ask_all(f.c, keys.c))
+	return int(C.rbl_probe_all(f.c, keys.c))
 }

@@ -61,8 +61,8 @@ func newOurs(tb testing.TB, keys *data.Keys, copies int, huge bool) (o *ours, li
 	return o, len(unit) / line
 }
 
-// ask is like Filters.Ask.
-func (o *ours) ask(order []Question) (maybe int) {
+// probe is like Filters.Probe.
+func (o *ours) probe(order []Question) (maybe int) {
 	readers, keys := o.readers, o.keys
 	for _, q := range order {
 		if readers[q.Filter].MayContainBytes(keys[q.Key]) {
@@ -154,9 +154,9 @@ func BenchmarkBeside(b *testing.B) {
 						order := questions(uint64(2*len(ratios)+i), turn, where.copies, probedKeys)
 						start := time.Now()
 						if side == 0 {
-							o.ask(order)
+							o.probe(order)
 						} else {
-							theirs.Ask(theirProbed, order)
+							theirs.Probe(theirProbed, order)
 						}
 						took[side] = float64(time.Since(start).Nanoseconds()) / turn
 					}

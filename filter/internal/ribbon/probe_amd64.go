@@ -13,17 +13,17 @@ import (
 //go:noescape
 func probe(q *quads, hash uint64) (verdict uint8)
 
-// askTailAt is AskTail, given the addresses of the block and its tail.
+// probeTailAt is ProbeTail, given the addresses of the block and its tail.
 //
 //go:noescape
-func askTailAt(block *byte, tail *byte, hash uint64) (verdict uint8)
+func probeTailAt(block *byte, tail *byte, hash uint64) (verdict uint8)
 
-// AskTail returns the verdict of the first plane of a block that has not been verified; see
+// ProbeTail returns the verdict of the first plane of a block that has not been verified; see
 // TailSize. If sizes contradict each other, the first plane does not have four columns in each
 // segment, there are fewer than two layers, or the CPU lacks an instruction, it returns Elsewhere.
 // REQUIRES: len(block) >= TailSize.
-func AskTail(block []byte, hash uint64) (verdict uint8) {
-	return askTailAt(unsafe.SliceData(block), &block[len(block)-TailSize], hash)
+func ProbeTail(block []byte, hash uint64) (verdict uint8) {
+	return probeTailAt(unsafe.SliceData(block), &block[len(block)-TailSize], hash)
 }
 
 // probeMany sets verdicts[i] to probe(q, hashes[i]) for i < n. REQUIRES: n >= 1; q.count > 0.
@@ -41,5 +41,5 @@ func fetch(q *quads, hash uint64)
 //go:noescape
 func prefetch(p unsafe.Pointer)
 
-// canProbe reports whether the CPU has the instructions of probe. AskTail reads it in assembly.
+// canProbe reports whether the CPU has the instructions of probe. ProbeTail reads it in assembly.
 var canProbe = cpu.X86.HasPOPCNT && cpu.X86.HasBMI2

@@ -114,11 +114,11 @@ other:
 	MOVB $const_Elsewhere, verdict+16(FP)
 	RET
 
-// func askTailAt(block, tail *byte, hash uint64) (verdict uint8)
+// func probeTailAt(block, tail *byte, hash uint64) (verdict uint8)
 //
-// It is askTailPlain, but returns Elsewhere if the CPU lacks an instruction. It prefetches from the
+// It is probeTailPlain, but returns Elsewhere if the CPU lacks an instruction. It prefetches from the
 // first plane before it knows that the address is in the block.
-TEXT ·askTailAt(SB), NOSPLIT, $0-25
+TEXT ·probeTailAt(SB), NOSPLIT, $0-25
 	CMPB ·canProbe(SB), $0
 	JEQ  other
 	MOVQ block+0(FP), DI

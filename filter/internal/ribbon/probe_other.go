@@ -35,11 +35,11 @@ func probe(q *quads, hash uint64) (verdict uint8) {
 	return uint8(^bad & Passed)
 }
 
-// AskTail returns the verdict of the first plane of a block that has not been verified; see
+// ProbeTail returns the verdict of the first plane of a block that has not been verified; see
 // TailSize. If sizes contradict each other, the first plane does not have four columns in each
 // segment, or there are fewer than two layers, it returns Elsewhere.
 // REQUIRES: len(block) >= TailSize.
-func AskTail(block []byte, hash uint64) (verdict uint8) { return askTailPlain(block, hash) }
+func ProbeTail(block []byte, hash uint64) (verdict uint8) { return probeTailPlain(block, hash) }
 
 // ahead is the number of hashes whose memory probeMany prefetches together: a core has about ten
 // outstanding cache misses at most.

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestAskTail compares AskTail with askTailPlain: on an intact block, with each bit of its layers
+// TestProbeTail compares ProbeTail with probeTailPlain: on an intact block, with each bit of its layers
 // and its tail flipped, and with any number of bytes missing at the beginning.
-func TestAskTail(t *testing.T) {
+func TestProbeTail(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	var b Builder
 	const n = 3000
@@ -38,7 +38,7 @@ func TestAskTail(t *testing.T) {
 	}
 	var verdicts [3]int
 	for i, h := range hashes {
-		got, want := AskTail(block, h), askTailPlain(block, h)
+		got, want := ProbeTail(block, h), probeTailPlain(block, h)
 		if got != want || i < n && got == Rejected {
 			t.Fatalf("hash %d: %d, plain %d", i, got, want)
 		}
@@ -51,7 +51,7 @@ func TestAskTail(t *testing.T) {
 		for bit := range 8 {
 			block[i] ^= 1 << bit
 			for _, h := range hashes[n-20 : n+20] {
-				if got, want := AskTail(block, h), askTailPlain(block, h); got != want {
+				if got, want := ProbeTail(block, h), probeTailPlain(block, h); got != want {
 					t.Fatalf("byte %d, bit %d: %d, plain %d", i-tail, bit, got, want)
 				}
 			}
@@ -60,7 +60,7 @@ func TestAskTail(t *testing.T) {
 	}
 	for cut := range len(block) - TailSize {
 		for _, h := range hashes[n-2 : n+2] {
-			if got, want := AskTail(block[cut:], h), askTailPlain(block[cut:], h); got != want {
+			if got, want := ProbeTail(block[cut:], h), probeTailPlain(block[cut:], h); got != want {
 				t.Fatalf("without the first %d bytes: %d, plain %d", cut, got, want)
 			}
 		}

@@ -2,7 +2,7 @@ package ribbon
 
 import "encoding/binary"
 
-// TailSize is the size of the tail of a block that holds planes, thresholds and layers. AskTail
+// TailSize is the size of the tail of a block that holds planes, thresholds and layers. ProbeTail
 // reads these fields of it, little-endian; the others are the caller's:
 //
 //	offset  size
@@ -14,8 +14,8 @@ import "encoding/binary"
 //	16      8     offset of the first plane in the block; the thresholds follow the plane
 const TailSize = 32
 
-// askTailPlain is AskTail without assembly.
-func askTailPlain(block []byte, hash uint64) (verdict uint8) {
+// probeTailPlain is ProbeTail without assembly.
+func probeTailPlain(block []byte, hash uint64) (verdict uint8) {
 	le := binary.LittleEndian
 	end := len(block) - TailSize
 	t := (*[TailSize]byte)(block[end:])
