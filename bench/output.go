@@ -6,10 +6,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 
 	"github.com/schollz/progressbar/v3"
+	"github.com/siftdb/sift/bench/measure"
 	"github.com/siftdb/sift/bench/report"
 	"github.com/siftdb/sift/bench/result"
 	"golang.org/x/term"
@@ -105,9 +105,8 @@ func busyWarnings(f *result.File) []string {
 	if len(shares) == 0 || busy*10 < len(shares) {
 		return nil
 	}
-	slices.Sort(shares)
 	return []string{fmt.Sprintf("the machine was busy: in %d of %d measurements other processes used more than %.0f %% of its CPU time (median over all measurements: %.0f %%), so trust the ratios, not the times",
-		busy, len(shares), 100*busyShare, 100*shares[len(shares)/2])}
+		busy, len(shares), 100*busyShare, 100*measure.Median(shares))}
 }
 
 // progress shows the progress of a run on a terminal.

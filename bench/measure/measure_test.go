@@ -69,3 +69,17 @@ func TestLatencies(t *testing.T) {
 		t.Errorf("%d in bars %v", sum, bars)
 	}
 }
+
+func TestMedian(t *testing.T) {
+	for _, c := range []struct {
+		values []float64
+		want   float64
+	}{{[]float64{7}, 7}, {[]float64{9, 1}, 5}, {[]float64{3, 100, 1}, 3}, {[]float64{4, 1, 3, 2}, 2.5}} {
+		if got := Median(c.values); got != c.want {
+			t.Errorf("Median(%v) = %v, want %v", c.values, got, c.want)
+		}
+	}
+	if got := Median(nil); got == got {
+		t.Errorf("Median(nil) = %v, want NaN", got)
+	}
+}

@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/siftdb/sift/bench/data"
 	"github.com/siftdb/sift/bench/engine"
+	"github.com/siftdb/sift/bench/measure"
 )
 
 // Scans is the cost of scans of empty ranges.
@@ -80,7 +80,7 @@ func EmptyScans(e *engine.Engine, t Terms, parent string) (all []Scans, err erro
 			}
 			times = append(times, float64(time.Since(begin))/scans)
 		}
-		s.NsPerScan = median(times)
+		s.NsPerScan = measure.Median(times)
 		s.BlockReads = float64(db.Counters().Sub(before).BlockReads) * 1000 / scans / float64(t.Rounds)
 		all = append(all, s)
 	}
@@ -105,9 +105,4 @@ func fill(db engine.DB, set *Set, valueBytes int, rng *rand.Rand) error {
 		return err
 	}
 	return db.Settle()
-}
-
-func median(list []float64) float64 {
-	slices.Sort(list)
-	return list[len(list)/2]
 }

@@ -216,15 +216,11 @@ type Summary struct {
 
 // Of summarizes a unit; N is 0 if it was not measured.
 func (r *Row) Of(unit string) Summary {
-	v := slices.Sorted(slices.Values(r.Values[unit]))
+	v := r.Values[unit]
 	if len(v) == 0 {
 		return Summary{Median: math.NaN(), Min: math.NaN(), Max: math.NaN()}
 	}
-	mid := v[len(v)/2]
-	if len(v)%2 == 0 {
-		mid = (mid + v[len(v)/2-1]) / 2
-	}
-	return Summary{Median: mid, Min: v[0], Max: v[len(v)-1], N: len(v)}
+	return Summary{Median: measure.Median(v), Min: slices.Min(v), Max: slices.Max(v), N: len(v)}
 }
 
 // Units returns the units that any row has, in the order of the variable Units.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -74,8 +73,7 @@ func Median(all []Result) (m Result) {
 		for i := range all {
 			list = append(list, value(&all[i]))
 		}
-		slices.Sort(list)
-		return list[len(list)/2]
+		return measure.Median(list)
 	}
 	return Result{
 		pick(func(r *Result) float64 { return r.PerSecond }),

@@ -247,7 +247,7 @@ func (s *server) row(w *work, clientCPUs string, count, depth int, before []stri
 
 func middle(of []float64) float64 {
 	slices.Sort(of)
-	return of[len(of)/2]
+	return (of[(len(of)-1)/2] + of[len(of)/2]) / 2
 }
 
 // settle waits until the server has finished its background work.
