@@ -286,6 +286,15 @@ func (f *Bloom[T]) addTo(ctx context.Context, c *config, vs []T, which []int, is
 			stale = append(stale, which[i])
 		}
 	}
+	for _, r := range all[len(reqs):] {
+		_, there, _, err := c.also.added(r.reply)
+		if err != nil {
+			return nil, err
+		}
+		if !there { // emptied at the end of a rebuild, or expired since
+			sweep = append(sweep, eval(r.key, sweepScript))
+		}
+	}
 	if len(sweep) > 0 {
 		return stale, f.sender.send(ctx, true, sweep...)
 	}

@@ -268,6 +268,37 @@ func TestRebuildTooLate(t *testing.T) {
 	}
 }
 
+// TestAddAfterIdling adds with a client that has last seen a rebuild while it was draining. The old
+// shards have expired since, and the additions must not leave them behind.
+func TestAddAfterIdling(t *testing.T) {
+	c := newServer(t).client(t, 3)
+	ctx := context.Background()
+	for _, layout := range layouts {
+		name := "idle" + layout.String()
+		f := open(t, c, name, Options[string]{Items: 1000, FPR: 0.01, Layout: layout, Shards: 4})
+		idle := open(t, c, name, Options[string]{})
+		old := idle.config.Load().read
+		if err := f.Clear(ctx); err != nil {
+			t.Fatal(err)
+		}
+		seen := *f.config.Load()
+		seen.epoch, seen.phase, seen.also = seen.epoch-1, draining, old
+		idle.config.Store(&seen)
+		for i := range old.shards {
+			c.Del(ctx, shardKey(old.keys, &old, i))
+		}
+		if err := idle.AddMany(ctx, members(0, 100), nil); err != nil {
+			t.Fatal(err)
+		}
+		allKnown(t, f, members(0, 100))
+		for i := range old.shards {
+			if n := c.StrLen(ctx, shardKey(old.keys, &old, i)).Val(); n != 0 {
+				t.Errorf("%v: shard %d of the old filter has %d bytes", layout, i, n)
+			}
+		}
+	}
+}
+
 // A Drop that is sent again, since its reply was lost, does not delete a filter that was created
 // meanwhile.
 func TestDropTwice(t *testing.T) {

@@ -9,6 +9,9 @@ import "math"
 // fill is random too; the second factor corrects for its variance.
 func FPR(bits float64, hashes int, load float64) float64 {
 	k := float64(hashes)
+	if k*load > 64*bits { // all bits are set, and the sum below would take very long
+		return 1
+	}
 	sum, p := 0.0, math.Exp(-load)
 	spread := 12 * math.Sqrt(load+1)
 	from, to := int(max(0, load-spread)), int(load+spread)+1
