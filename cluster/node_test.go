@@ -230,6 +230,20 @@ func TestBackup(t *testing.T) {
 	to := h.node(h.leader(t))
 	flipped := bytes.Clone(backup.Bytes())
 	flipped[len(flipped)/2] ^= 1
+	noDatabase := append(appendHeader(nil, streamHeader{index: 1, applied: 1, held: 1}), 0, 0)
+	if err := to.RestoreBackup(bytes.NewReader(noDatabase), int64(len(noDatabase))); err == nil {
+		t.Error("a backup without a database is restored")
+	}
+	other := bytes.Clone(backup.Bytes())
+	held, err := decodeHeader(other[:streamHeaderLen])
+	if err != nil {
+		t.Fatal(err)
+	}
+	held.held++
+	copy(other, appendHeader(nil, held))
+	if err := to.RestoreBackup(bytes.NewReader(other), size); err == nil {
+		t.Error("a backup whose header belongs to another database is restored")
+	}
 	for name, damaged := range map[string][]byte{"cut": backup.Bytes()[:backup.Len()-1], "flipped": flipped, "empty": nil, "of one byte": {1}} {
 		if err := to.RestoreBackup(bytes.NewReader(damaged), size); err == nil {
 			t.Errorf("a backup that is %s is restored", name)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/siftdb/sift"
 	"github.com/siftdb/sift/cluster/internal/durable"
 	"github.com/siftdb/sift/internal/vfs"
 )
@@ -366,6 +367,11 @@ func (s *snapshotSink) finish() error {
 	case s.pipe == nil && !s.adopted:
 		return errors.New("cluster: the snapshot is empty")
 	}
+	if !s.adopted {
+		if err := s.check(); err != nil {
+			return fmt.Errorf("cluster: receiving a snapshot: %w", err)
+		}
+	}
 	s.meta.Applied, s.meta.Held = s.header.applied, s.header.held
 	if s.header.index != s.meta.Index {
 		// A backup: its place in the log is where it is restored.
@@ -394,6 +400,20 @@ func (s *snapshotSink) finish() error {
 		return errors.Join(err, os.Rename(final, s.dir))
 	}
 	return nil
+}
+
+// check opens the database that was received. Raft panics if a backup cannot be restored after it
+// was closed here.
+func (s *snapshotSink) check() error {
+	db, err := sift.Open(s.db(), &sift.Options{ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	held, err := readApplied(db)
+	if err == nil && held != s.header.held {
+		err = fmt.Errorf("%w: the database ends with command %d, not %d", errStream, held, s.header.held)
+	}
+	return errors.Join(err, db.Close())
 }
 
 // Cancel removes what has been written of the snapshot.
