@@ -292,7 +292,7 @@ func (g *Generations[T]) Clone() *Generations[T] {
 	n.used.Store(r.used.Load())
 	c.ring.Store(n)
 	if n.used.Load() >= g.o.Items { // the newest is full, and an Add is about to replace it in g
-		c.turn(n, c.deadline(c.now()))
+		c.rotate(n, c.deadline(c.now()))
 	}
 	return c
 }

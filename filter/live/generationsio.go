@@ -103,7 +103,7 @@ func (g *Generations[T]) readRing(s *source) error {
 	}
 	g.ring.Store(n)
 	if words[2] >= rec.items { // the newest is full
-		g.turn(n, g.deadline(g.now()))
+		g.rotate(n, g.deadline(g.now()))
 	}
 	return nil
 }
