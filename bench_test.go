@@ -157,33 +157,35 @@ func BenchmarkSeek(b *testing.B) {
 func BenchmarkGetMany(b *testing.B) {
 	eachShape(b, func(b *testing.B, db *sift.DB) {
 		for odd, name := range []string{"present", "absent"} {
-			for _, together := range []bool{false, true} {
-				way := "one by one"
-				if together {
-					way = "together"
-				}
-				b.Run(name+"/"+way, func(b *testing.B) {
-					b.ReportAllocs()
-					rng := rand.New(rand.NewPCG(5, 9))
-					keys := make([][]byte, 100)
-					for range b.N {
-						for i := range keys {
-							keys[i] = benchKey(keys[i], uint64(2*rng.IntN(benchKeys)+odd))
-						}
-						if together {
-							if _, err := db.GetMany(keys); err != nil {
-								b.Fatal(err)
-							}
-							continue
-						}
-						for _, key := range keys {
-							if _, err := db.Get(key); err != nil && !errors.Is(err, sift.ErrNotFound) {
-								b.Fatal(err)
-							}
-						}
+			for _, n := range []int{8, 32, 100} {
+				for _, together := range []bool{false, true} {
+					way := "one by one"
+					if together {
+						way = "together"
 					}
-					b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(keys)), "ns/key")
-				})
+					b.Run(fmt.Sprintf("%s/%d/%s", name, n, way), func(b *testing.B) {
+						b.ReportAllocs()
+						rng := rand.New(rand.NewPCG(5, 9))
+						keys := make([][]byte, n)
+						for range b.N {
+							for i := range keys {
+								keys[i] = benchKey(keys[i], uint64(2*rng.IntN(benchKeys)+odd))
+							}
+							if together {
+								if _, err := db.GetMany(keys); err != nil {
+									b.Fatal(err)
+								}
+								continue
+							}
+							for _, key := range keys {
+								if _, err := db.Get(key); err != nil && !errors.Is(err, sift.ErrNotFound) {
+									b.Fatal(err)
+								}
+							}
+						}
+						b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(keys)), "ns/key")
+					})
+				}
 			}
 		}
 	})
