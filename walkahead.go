@@ -10,13 +10,13 @@ import (
 // Deleting the keys after a gap one after the other extends the gap, so that the next iterator does
 // not meet all the tombstones: after every aheadEvery deletions in ascending order, the goroutine
 // that committed the last one walks over them. This takes about a third as long as the deletions
-// themselves, and stops when no iterator has used a gap for aheadUnused deletions. Without gaps it
-// does nothing.
+// themselves, and stops when no iterator has used a gap for aheadUnused deletions, so that at most
+// some tenths of a second are wasted. Without gaps it does nothing.
 const (
 	aheadEvery  = 128
-	aheadUnused = 1 << 16
-	// aheadMost bounds a walk: there may be other tombstones after the gap.
-	aheadMost = 4 * aheadEvery
+	aheadUnused = 1 << 22
+	// aheadMost bounds a walk, per deletion: there may be other tombstones after the gap.
+	aheadMost = 4
 )
 
 // deletedRun is a run of deletions of ascending keys. There may be other writes between them, but
@@ -73,7 +73,7 @@ func (d *DB) walkAhead(run deletedRun) {
 	if it == nil || err != nil {
 		return // gaps only save time
 	}
-	it.most = aheadMost
+	it.most = aheadMost * run.n
 	it.First()
 	it.Close()
 	d.ahead.n.Store(unused) // undo the reset by this iterator

@@ -13,7 +13,7 @@ func TestWalkAhead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	const keys = 4 * aheadUnused
+	const keys = 100_000
 	key := func(i int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(i)) }
 	var b Batch
 	for i := range keys {
@@ -63,9 +63,15 @@ func TestWalkAhead(t *testing.T) {
 	if n := end(); n > head || n <= head-aheadEvery {
 		t.Errorf("%d keys are deleted, and the gap ends at %d", head, n)
 	}
+	remove(1000)
+	if n := end(); n > head || n <= head-aheadEvery {
+		t.Errorf("%d keys are deleted, and the gap ends at %d", head, n)
+	}
+	const left = 5000
+	d.ahead.n.Store(aheadUnused - left) // as if so many had been deleted
 	at := head
-	remove(2 * aheadUnused)
-	if n := end(); n < at+aheadUnused/2 || n > at+aheadUnused+aheadEvery {
+	remove(2 * left)
+	if n := end(); n < at+left/2 || n > at+left+aheadEvery {
 		t.Errorf("without iterators the gap went on from %d to %d", at, n)
 	}
 	first()
@@ -82,6 +88,53 @@ func TestWalkAhead(t *testing.T) {
 	first()
 }
 
+// TestWalkAheadBatches: the gap follows batches of deletions, however large they are.
+func TestWalkAheadBatches(t *testing.T) {
+	for _, size := range []int{1, aheadEvery - 1, aheadEvery + 1, 1000, 20_000} {
+		d, err := Open(t.TempDir(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := func(i int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(i)) }
+		const head = 100
+		var b Batch
+		for i := range head + 5*max(size, aheadEvery) + 1 {
+			b.Put(key(i), nil)
+		}
+		if err := d.Write(&b, NoSync); err != nil {
+			t.Fatal(err)
+		}
+		remove := func(from, to int) {
+			t.Helper()
+			b.Reset()
+			for i := from; i < to; i++ {
+				b.Delete(key(i))
+			}
+			if err := d.Write(&b, NoSync); err != nil {
+				t.Fatal(err)
+			}
+		}
+		remove(0, head)
+		if has, err := d.HasRange(nil, nil); !has || err != nil { // leaves a gap
+			t.Fatal(has, err)
+		}
+		at := head
+		for ; at < head+4*max(size, aheadEvery); at += size {
+			remove(at, at+size)
+		}
+		gaps := d.gaps.Gaps()
+		if len(gaps) != 1 {
+			t.Fatalf("batches of %d: the gaps are %v", size, gaps)
+		}
+		if n := int(binary.BigEndian.Uint32(gaps[0].To)); n > at || n <= at-aheadEvery-size {
+			t.Errorf("batches of %d: %d keys are deleted, and the gap ends at %d", size, at, n)
+		}
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestWalkAheadEnds: if many tombstones lie between a gap and a run of deletions, no write walks
 // over all of them.
 func TestWalkAheadEnds(t *testing.T) {
@@ -91,7 +144,8 @@ func TestWalkAheadEnds(t *testing.T) {
 	}
 	defer d.Close()
 	key := func(i int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(i)) }
-	const keys = 20 * aheadMost
+	const most = aheadMost * aheadEvery
+	const keys = 20 * most
 	remove := func(i int) {
 		t.Helper()
 		if err := d.Delete(key(i), NoSync); err != nil {
@@ -123,7 +177,7 @@ func TestWalkAheadEnds(t *testing.T) {
 	if len(gaps) != 1 {
 		t.Fatalf("the gaps are %v", gaps)
 	}
-	if n := int(binary.BigEndian.Uint32(gaps[0].To)); n < 100+aheadMost/2 || n > 100+2*aheadMost {
+	if n := int(binary.BigEndian.Uint32(gaps[0].To)); n < 100+most/2 || n > 100+2*most {
 		t.Errorf("the gap went on from 100 to %d in one write", n)
 	}
 }
