@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -23,16 +24,19 @@ const (
 // runExpire sets -keys keys that expire within expireTime, at moments that do not follow the order
 // of the keys, and gets keys one after the other, before that and until the server has removed all.
 func runExpire(dir string) error {
-	fmt.Println("| server | sets/s | GET, µs | p99.9 | max | GET while keys expire, µs | p99.9 | max | removed/s | CPU µs a key | last removed, s late |")
-	fmt.Println("|---|---|---|---|---|---|---|---|---|---|---|")
+	fmt.Println("| server | sets/s | GET, µs | p99.9 | max | GET while keys expire, µs | p99.9 | max | removed/s | CPU µs a key | last removed, s late | directory, MiB | at the end |")
+	fmt.Println("|---|---|---|---|---|---|---|---|---|---|---|---|---|")
 	for round := range *rounds {
 		sub := filepath.Join(dir, strconv.Itoa(round))
 		if err := os.Mkdir(sub, 0o755); err != nil {
 			return err
 		}
-		both := []*server{redisServer("0,1", sub), siftServer("sift", "0,1", sub)}
+		if err := os.Mkdir(filepath.Join(sub, "redis"), 0o755); err != nil {
+			return err
+		}
+		both := []*server{redisServer("0,1", filepath.Join(sub, "redis")), siftServer("sift", "0,1", sub)}
 		for _, s := range both {
-			if err := s.expire(); err != nil {
+			if err := s.expire(filepath.Join(sub, s.name)); err != nil {
 				return fmt.Errorf("%s: %w", s.name, err)
 			}
 		}
@@ -40,8 +44,8 @@ func runExpire(dir string) error {
 	return nil
 }
 
-// expire starts the server, and prints its row of the table.
-func (s *server) expire() error {
+// expire starts the server, whose files are below dir, and prints its row of the table.
+func (s *server) expire(dir string) error {
 	if err := s.start(); err != nil {
 		return err
 	}
@@ -87,6 +91,7 @@ func (s *server) expire() error {
 	if err != nil {
 		return err
 	}
+	var most int64
 	for removed := 0; removed < *keys; {
 		took, err := get(conn, r, len(during))
 		if err != nil {
@@ -96,6 +101,11 @@ func (s *server) expire() error {
 			if removed, err = expired(conn, r); err != nil {
 				return err
 			}
+			size, err := dirBytes(dir)
+			if err != nil {
+				return err
+			}
+			most = max(most, size)
 		}
 	}
 	took := time.Since(due)
@@ -103,9 +113,33 @@ func (s *server) expire() error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("| %s | %.0f | %s | %s | %.0f | %.1f | %.1f |\n", s.name, float64(*keys)/set.Seconds(), latencies(before), latencies(during),
-		float64(*keys)/took.Seconds(), float64(after-cpu)/float64(*keys)/1e3, (took - expireTime).Seconds())
+	if err := s.settle(); err != nil {
+		return err
+	}
+	end, err := dirBytes(dir)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("| %s | %.0f | %s | %s | %.0f | %.1f | %.1f | %.0f | %.0f |\n", s.name, float64(*keys)/set.Seconds(), latencies(before), latencies(during),
+		float64(*keys)/took.Seconds(), float64(after-cpu)/float64(*keys)/1e3, (took - expireTime).Seconds(), float64(most)/(1<<20), float64(end)/(1<<20))
 	return nil
+}
+
+// dirBytes returns the total size of all files below dir.
+func dirBytes(dir string) (sum int64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			var info fs.FileInfo
+			if info, err = e.Info(); err == nil {
+				sum += info.Size()
+			}
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // removed in the meantime
+		}
+		return err
+	})
+	return sum, err
 }
 
 func expireKey(i int) string { return fmt.Sprintf("session:%08d", i) }
