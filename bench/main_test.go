@@ -120,6 +120,11 @@ func TestMistakes(t *testing.T) {
 			t.Errorf("%q gave no error", args)
 		}
 	}
+	for _, command := range []string{"queue", "txn"} {
+		if err := execute([]string{command, "--engines", "nosuch"}, &bytes.Buffer{}, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), `"nosuch"`) {
+			t.Errorf("%s of an unknown engine: %v", command, err)
+		}
+	}
 }
 
 func TestList(t *testing.T) {

@@ -20,6 +20,13 @@ type queueCmd struct {
 }
 
 func (c *queueCmd) Run(s *streams) error {
+	engines, err := named(engine.All(), func(e *engine.Engine) string { return e.Name }, c.Engines)
+	if err != nil {
+		return err
+	}
+	if len(c.Engines) == 0 {
+		engines = engine.Usual()
+	}
 	names := map[string]string{"queue": queue.Queue, "range": queue.SeriesByRange, "points": queue.SeriesByKey}
 	fmt.Fprintf(s.out, "%s\n\n", measure.Command())
 	for _, workload := range c.Workloads {
@@ -32,8 +39,8 @@ func (c *queueCmd) Run(s *streams) error {
 			}
 			fmt.Fprintf(s.out, "| | steps/s | First, fresh | First | median | p99.9 | %s | p99.9 | %s | directory / live |\n", step, ratio)
 			fmt.Fprint(s.out, "| :--- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
-			for _, e := range engine.All() {
-				if len(c.Engines) == 0 && e.Variant || len(c.Engines) > 0 && !slices.Contains(c.Engines, e.Name) || !queue.Supports(e, at) {
+			for _, e := range engines {
+				if !queue.Supports(e, at) {
 					continue
 				}
 				r, err := queue.Run(e, at, c.DB)
@@ -53,4 +60,20 @@ func (c *queueCmd) Run(s *streams) error {
 		}
 	}
 	return nil
+}
+
+// named returns those of all stores that are on a list, or all of them if it is empty.
+func named[T any](all []T, name func(T) string, list []string) ([]T, error) {
+	if len(list) == 0 {
+		return all, nil
+	}
+	var some []T
+	for _, s := range list {
+		i := slices.IndexFunc(all, func(t T) bool { return name(t) == s })
+		if i < 0 {
+			return nil, fmt.Errorf("engine %q is unknown, or not built in", s)
+		}
+		some = append(some, all[i])
+	}
+	return some, nil
 }

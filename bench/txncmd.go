@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -21,9 +20,9 @@ type txnCmd struct {
 }
 
 func (c *txnCmd) Run(s *streams) error {
-	kinds := txn.Kinds
-	if len(c.Engines) > 0 {
-		kinds = slices.DeleteFunc(slices.Clone(kinds), func(k txn.Kind) bool { return !slices.Contains(c.Engines, k.Name) })
+	kinds, err := named(txn.Kinds, func(k txn.Kind) string { return k.Name }, c.Engines)
+	if err != nil {
+		return err
 	}
 	var cases []txn.Case
 	for _, w := range c.Workloads {

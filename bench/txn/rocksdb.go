@@ -13,7 +13,7 @@ import (
 	"unsafe"
 )
 
-func init() { Kinds = append(Kinds, Kind{"rocksdb, optimistic", openRocks}) }
+func init() { Kinds = append(Kinds, Kind{"rocksdb optimistic", openRocks}) }
 
 // rocksStore is RocksDB's OptimisticTransactionDB through its C interface. Each call
 // costs some tenths of a microsecond for cgo.

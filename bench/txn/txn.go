@@ -38,7 +38,7 @@ type Kind struct {
 }
 
 // Kinds are the kinds that are built in.
-var Kinds = []Kind{{"sift", openSift}, {"badger", openBadger}, {"bbolt", openBolt(false)}, {"bbolt, Batch", openBolt(true)}}
+var Kinds = []Kind{{"sift", openSift}, {"badger", openBadger}, {"bbolt", openBolt(false)}, {"bbolt Batch", openBolt(true)}}
 
 // memtableBytes is the memtable size of all stores that have memtables.
 const memtableBytes = 16 << 20
