@@ -271,11 +271,9 @@ func (d *DB) planInput(plan *compact.Plan) (base.Iterator, uint64, error) {
 	}
 	var children []base.Iterator
 	if plan.Level == 0 {
-		its, err := tableIterators(plan.Inputs[0], o)
-		if err != nil {
-			return nil, 0, err
+		for _, meta := range plan.Inputs[0] {
+			children = append(children, meta.Handle.(*table).reader.Load().NewIter(o))
 		}
-		children = its
 	} else {
 		children = append(children, levelIterator(plan.Inputs[0], o))
 	}

@@ -183,7 +183,6 @@ type sortedOps struct {
 	stop          func()
 	key           []byte // the internal key
 	value         []byte
-	valid         bool
 	err           error
 }
 
@@ -199,13 +198,12 @@ func (o *sortedOps) First() bool { return o.Next() }
 // Next implements base.Iterator.
 func (o *sortedOps) Next() bool {
 	op, err, ok := o.next()
-	o.valid = ok && err == nil
-	if !o.valid {
+	if !ok || err != nil {
 		o.err = err
 		return false
 	}
 	if o.key != nil && bytes.Compare(base.UserKey(o.key), op.Key) >= 0 {
-		o.valid, o.err = false, fmt.Errorf("sift: Ingest: key %q does not come after %q", op.Key, base.UserKey(o.key))
+		o.err = fmt.Errorf("sift: Ingest: key %q does not come after %q", op.Key, base.UserKey(o.key))
 		return false
 	}
 	kind := base.KindSet
@@ -216,7 +214,6 @@ func (o *sortedOps) Next() bool {
 	return true
 }
 
-func (o *sortedOps) Valid() bool   { return o.valid }
 func (o *sortedOps) Key() []byte   { return o.key }
 func (o *sortedOps) Value() []byte { return o.value }
 func (o *sortedOps) Err() error    { return o.err }

@@ -1,11 +1,13 @@
 package sift
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -30,6 +32,10 @@ func TestNoErrorIsSwallowed(t *testing.T) {
 	// Errors of closing do not matter for files that were only read, or synced before.
 	rewritten := map[string]int{"close .ldb": anyNumber, "remove .ldb": anyNumber}
 	read := map[string]int{"close .ldb": anyNumber, "unlock LOCK": 1}
+	// Reading ahead loads a table; if that fails, the read itself tries again.
+	prefetched := func(reads int) map[string]int {
+		return map[string]int{"size .ldb": 1, "open .ldb": 1, "read .ldb": reads}
+	}
 	unopened := map[string]int{"close .ldb": anyNumber}
 	repaired := map[string]int{"close .ldb": anyNumber, "close .log": 2}
 	for _, name := range []string{".ldb", ".log", "MANIFEST-"} {
@@ -63,6 +69,14 @@ func TestNoErrorIsSwallowed(t *testing.T) {
 		{name: "Repair", before: closedDisk, call: repairAll, least: 50, silent: repaired},
 		{name: "Repair after a crash", before: crashedDisk, o: keyed, call: repairAll, least: 50, silent: repaired},
 		{name: "a scan", before: closedDisk, open: true, call: scanAll, least: 2},
+		{name: "Scan", before: closedDisk, open: true, call: scanLoop, least: 2},
+		{name: "Scan of tables that are not loaded", before: closedDisk, open: true, o: late, call: scanLoop, least: 10, silent: prefetched(5)},
+		{name: "Reset", before: closedDisk, open: true, o: late, call: resetIter, least: 5},
+		{name: "HasRanges", before: closedDisk, open: true, o: late, call: hasRanges, least: 5},
+		{name: "Ingest", before: closedDisk, open: true, call: putAndIngest, least: 30, silent: map[string]int{"list db": 2, "close .log": 2, "remove .log": 2}},
+		{name: "DeleteRange", before: closedDisk, open: true, o: late, call: deleteKeys, least: 30, silent: more(prefetched(8), more(old(".log"), map[string]int{"close .log": 1}))},
+		{name: "Compact that moves a table", before: compactedDisk, open: true, o: otherFilter, call: putAndCompact, least: 20, silent: more(old(".log"), map[string]int{"close .log": 1})},
+		{name: "Flush with a new MANIFEST", before: closedDisk, open: true, o: newManifests, call: flushTwice, least: 40, silent: map[string]int{"list db": 3, "close .log": 2, "remove .log": 2, "close MANIFEST-": 1, "remove MANIFEST-": 1}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			disk := c.before(t, vfstest.NewMem())
@@ -132,16 +146,49 @@ func more(a, b map[string]int) map[string]int {
 	return m
 }
 
-func readOnly(o *Options)    { o.ReadOnly = true }
-func keyed(o *Options)       { o.KeyedFilters = true }
-func otherFilter(o *Options) { o.Filter = filter.Bloom(4) }
+func late(o *Options)         { o.loadLate = true }
+func newManifests(o *Options) { o.manifestBytes = 1 }
+func readOnly(o *Options)     { o.ReadOnly = true }
+func keyed(o *Options)        { o.KeyedFilters = true }
+func otherFilter(o *Options)  { o.Filter = filter.Bloom(4) }
 
 func putAndFlush(db *DB, _ *Options) error {
 	return errors.Join(db.Put([]byte("a"), nil, Sync), db.Put([]byte("b"), nil, NoSync), db.Flush())
 }
 
+// flushTwice makes the MANIFEST more than twice as long as its first record.
+func flushTwice(db *DB, _ *Options) error {
+	var err error
+	for range 2 {
+		err = errors.Join(err, db.Put(bytes.Repeat([]byte("k"), 500), nil, NoSync), db.Flush())
+	}
+	return err
+}
+
 func putAndClose(db *DB, _ *Options) error {
 	return errors.Join(db.Put([]byte("a"), nil, NoSync), db.Close())
+}
+
+// putAndIngest ingests keys around and between those of the database.
+func putAndIngest(db *DB, _ *Options) error {
+	ops := func(yield func(Op, error) bool) {
+		for _, key := range []string{"a", "key000100x", "z"} {
+			if !yield(Op{Key: []byte(key)}, nil) {
+				return
+			}
+		}
+	}
+	return errors.Join(db.Put([]byte("b"), nil, NoSync), db.Ingest(context.Background(), ops))
+}
+
+// deleteKeys deletes a range that begins and ends within tables.
+func deleteKeys(db *DB, _ *Options) error {
+	return db.DeleteRange(context.Background(), []byte("key000050"), []byte("key000150"))
+}
+
+// putAndCompact moves a table below all others.
+func putAndCompact(db *DB, _ *Options) error {
+	return errors.Join(db.Put([]byte("z"), nil, NoSync), db.Compact(context.Background(), []byte("z"), nil))
 }
 
 func compactAll(db *DB, _ *Options) error { return db.Compact(context.Background(), nil, nil) }
@@ -186,6 +233,46 @@ func scanAll(db *DB, _ *Options) error {
 	}
 	if err = it.Close(); err == nil && n != swallowKeys {
 		err = fmt.Errorf("%d keys", n)
+	}
+	return err
+}
+
+func scanLoop(db *DB, _ *Options) error {
+	n := 0
+	for _, err := range db.Scan(nil) {
+		if err != nil {
+			return err
+		}
+		n++
+	}
+	if n != swallowKeys {
+		return fmt.Errorf("%d keys", n)
+	}
+	return nil
+}
+
+// resetIter makes an iterator over nothing one over everything.
+func resetIter(db *DB, _ *Options) error {
+	it, err := db.NewIter(&IterOptions{Prefix: []byte("none")})
+	if err != nil {
+		return err
+	}
+	if err := it.Reset(nil); err != nil {
+		it.Close()
+		return err
+	}
+	it.Last()
+	return it.Close()
+}
+
+func hasRanges(db *DB, _ *Options) error {
+	ranges := make([]KeyRange, 5)
+	for i := range ranges {
+		ranges[i] = KeyRange{fmt.Appendf(nil, "key%06d", i*30), fmt.Appendf(nil, "key%06d", i*30+1)}
+	}
+	has, err := db.HasRanges(ranges)
+	if err != nil && has != nil || err == nil && slices.Contains(has, false) {
+		return fmt.Errorf("the ranges have keys: %v, %w", has, err)
 	}
 	return err
 }

@@ -268,22 +268,6 @@ func (t *table) iter(o *sstable.IterOptions) (base.Iterator, error) {
 	return r.NewIter(o), nil
 }
 
-// tableIterators opens an iterator for each table.
-func tableIterators(metas []*manifest.TableMeta, o *sstable.IterOptions) ([]base.Iterator, error) {
-	if len(metas) == 0 {
-		return nil, nil
-	}
-	its := make([]base.Iterator, 0, len(metas))
-	for _, meta := range metas {
-		it, err := meta.Handle.(*table).iter(o)
-		if err != nil {
-			return nil, errors.Join(err, closeAll(its))
-		}
-		its = append(its, it)
-	}
-	return its, nil
-}
-
 // levelIterator iterates over the tables of a level >= 1.
 func levelIterator(metas []*manifest.TableMeta, o *sstable.IterOptions) base.Iterator {
 	return merge.NewLevel(len(metas),

@@ -13,12 +13,10 @@ import (
 // the commit group does it, while other writers wait.
 const maxRounds = 3
 
-// commit checks and writes the transaction.
+// commit checks and writes the transaction. Its reads are not lost: then it could not have written
+// anything.
 func (t *Tx) commit() error {
 	c := &t.db.commit
-	if t.reads.lost {
-		return t.tooLarge()
-	}
 	if t.reads.empty() {
 		return c.write(&t.batch, !t.noSync)
 	}

@@ -45,11 +45,8 @@ func (s *readSet) key(k *readKey) []byte { return s.buf[k.from:k.to:k.to] }
 // empty reports whether nothing was read.
 func (s *readSet) empty() bool { return len(s.keys) == 0 && len(s.ranges) == 0 }
 
-// addKey adds a key.
+// addKey adds a key. REQUIRES: the set is not off.
 func (s *readSet) addKey(hash uint64, key []byte) {
-	if s.off {
-		return
-	}
 	if len(s.keys) <= fewKeys {
 		for i := range s.keys {
 			if k := &s.keys[i]; k.hash == hash && bytes.Equal(s.key(k), key) {

@@ -72,7 +72,8 @@ type committer struct {
 	throttle throttle
 }
 
-// write queues a batch, or a rotation if batch is nil, and returns when it is done.
+// write queues a batch, which is not empty, or a rotation if batch is nil, and returns when it is
+// done.
 func (c *committer) write(batch *Batch, sync bool) error {
 	r := commitPool.Get().(*commit)
 	err := c.enqueue(r, batch, sync)
@@ -227,9 +228,7 @@ func (c *committer) commitGroup(group []*commit) error {
 	c.header = wal.AppendBatchHeader(c.header[:0], c.lastSeq+1, count)
 	c.parts = append(c.parts[:0], c.header)
 	for _, r := range group {
-		if r.batch.count > 0 {
-			c.parts = append(c.parts, r.batch.data[wal.BatchHeaderLen:])
-		}
+		c.parts = append(c.parts, r.batch.data[wal.BatchHeaderLen:])
 	}
 	logged, err := c.log.Write(c.lastSeq, c.parts, sync)
 	clear(c.parts) // drop references to the callers' memory
@@ -258,9 +257,6 @@ func (c *committer) commitGroup(group []*commit) error {
 
 // insert adds the operations to a memtable that has reserved space for them.
 func (b *Batch) insert(mem *memtable.Memtable, secret *filter.Secret, seq uint64) error {
-	if b.count == 0 {
-		return nil
-	}
 	c := base.NewCursor(b.data[wal.BatchHeaderLen:])
 	for c.Len() > 0 {
 		kind := base.Kind(c.Uint8())
@@ -280,9 +276,6 @@ func (b *Batch) insert(mem *memtable.Memtable, secret *filter.Secret, seq uint64
 // cutGaps cuts the keys that the batch sets out of the gaps, and adds those that it deletes to
 // a run. It is called after insert and before the entries become visible.
 func (b *Batch) cutGaps(gaps *gap.Set, deleted *deletedRun) {
-	if b.count == 0 {
-		return
-	}
 	for c := base.NewCursor(b.data[wal.BatchHeaderLen:]); c.Len() > 0; {
 		kind := base.Kind(c.Uint8())
 		key := c.LengthPrefixed()
