@@ -68,6 +68,7 @@ func TestNoErrorIsSwallowed(t *testing.T) {
 		{name: "Check of a damaged database", before: damagedDisk, call: checkDamaged, least: 10, silent: unopened},
 		{name: "Repair", before: closedDisk, call: repairAll, least: 50, silent: repaired},
 		{name: "Repair after a crash", before: crashedDisk, o: keyed, call: repairAll, least: 50, silent: repaired},
+		{name: "Repair without links", before: closedDisk, call: repairWithoutLinks, least: 60, silent: repaired},
 		{name: "a scan", before: closedDisk, open: true, call: scanAll, least: 2},
 		{name: "Scan", before: closedDisk, open: true, call: scanLoop, least: 2},
 		{name: "Scan of tables that are not loaded", before: closedDisk, open: true, o: late, call: scanLoop, least: 10, silent: prefetched(5)},
@@ -220,6 +221,11 @@ func checkDamaged(_ *DB, o *Options) error {
 func repairAll(_ *DB, o *Options) error {
 	report, err := Repair("db", o)
 	return errors.Join(err, errors.Join(report.Dropped...))
+}
+
+func repairWithoutLinks(_ *DB, o *Options) error {
+	o.FS = noLinks(o.FS)
+	return repairAll(nil, o)
 }
 
 func scanAll(db *DB, _ *Options) error {
