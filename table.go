@@ -310,12 +310,8 @@ func (t *table) settled() bool {
 	return p != nil && len(p.Smallest) > 0 && p.NumDeletions == 0 && p.NumKeys == p.NumEntries
 }
 
-// filterDamaged reports whether the table has an unusable filter.
+// filterDamaged reports whether the table has an unusable filter. REQUIRES: it is open.
 func (t *table) filterDamaged() bool {
-	r := t.reader.Load()
-	if r == nil {
-		return false
-	}
-	_, err := r.FilterStatus()
+	_, err := t.reader.Load().FilterStatus()
 	return err != nil
 }
