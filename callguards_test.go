@@ -111,6 +111,53 @@ func TestIngestOrNothing(t *testing.T) {
 	}
 }
 
+// TestIngestGivesUp: an Ingest whose context ends while it waits for a compaction, to add its tables,
+// removes them.
+func TestIngestGivesUp(t *testing.T) {
+	faulty := vfstest.Inject(vfstest.NewMem())
+	db := mustOpen(t, "db", uncached(faulty))
+	defer mustClose(t, db)
+	running, release := make(chan struct{}), make(chan struct{})
+	other := inBackground(func() error {
+		return db.do(context.Background(), func(context.Context) (bool, error) {
+			close(running)
+			<-release
+			return true, nil
+		})
+	})
+	<-running
+	ctx, cancel := context.WithCancel(context.Background())
+	var log string
+	faulty.SetHook(func(op vfstest.Op) error {
+		if op.Kind == vfstest.OpCreate && onLog(op) { // the tables are complete
+			log = op.Name
+			cancel()
+		}
+		return nil
+	})
+	err := db.Ingest(ctx, func(yield func(Op, error) bool) { yield(Op{Key: []byte("key")}, nil) })
+	faulty.SetHook(nil)
+	if err != context.Canceled || log == "" {
+		t.Errorf("%v, after the log %q was created", err, log)
+	}
+	if names := tableNames(t, faulty); len(names) != 0 {
+		t.Errorf("the tables %q are left", names)
+	}
+	if _, err := faulty.Size(log); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("its log: %v", err)
+	}
+	close(release)
+	if err := ended(t, "the other job", other); err != nil {
+		t.Error(err)
+	}
+	if err := db.Put([]byte("other"), nil, nil); err != nil {
+		t.Error(err)
+	}
+	if ok, err := db.Has([]byte("key")); ok || err != nil {
+		t.Errorf("it was ingested: %t, %v", ok, err)
+	}
+}
+
 // TestDeleteRangeCanceled: DeleteRange stops when its context ends, or a write fails, wherever it
 // is.
 func TestDeleteRangeCanceled(t *testing.T) {
@@ -438,7 +485,7 @@ func TestWalkFails(t *testing.T) {
 		reads := 0
 		faulty.SetHook(func(op vfstest.Op) error {
 			if onTable(op) && op.Kind == vfstest.OpReadAt {
-				if reads++; reads > 10*at {
+				if reads++; reads > at {
 					return syscall.EIO
 				}
 			}

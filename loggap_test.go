@@ -395,26 +395,31 @@ func TestSyncWaitsForOldLog(t *testing.T) {
 }
 
 // If the sync of the old log fails, no write is accepted after it (I5), including one with
-// Sync that was waiting for it.
+// Sync that was waiting for it; nor does Flush return without an error.
 func TestOldLogFails(t *testing.T) {
-	_, o, begin, began, release := slowLogs(t)
-	db := mustOpen(t, "db", o)
-	begin(db, syscall.EIO)
-	n := fillLog(t, db, began)
-	done := make(chan error, 1)
-	go func() { done <- db.Put([]byte("waits"), nil, Sync) }()
-	close(release)
-	if err := <-done; !errors.Is(err, syscall.EIO) || !errors.Is(err, ErrReopen) {
-		t.Errorf("a synced write after it: %v", err)
-	}
-	for _, err := range []error{db.Put([]byte("later"), nil, NoSync), db.Put([]byte("later"), nil, Sync), db.Flush()} {
-		if !errors.Is(err, syscall.EIO) || !errors.Is(err, ErrReopen) {
-			t.Errorf("a later call: %v", err)
+	for name, wait := range map[string]func(db *DB) error{
+		"a synced write": func(db *DB) error { return db.Put([]byte("waits"), nil, Sync) },
+		"Flush":          func(db *DB) error { return db.Flush() },
+	} {
+		_, o, begin, began, release := slowLogs(t)
+		db := mustOpen(t, "db", o)
+		begin(db, syscall.EIO)
+		n := fillLog(t, db, began)
+		done := make(chan error, 1)
+		go func() { done <- wait(db) }()
+		close(release)
+		if err := <-done; !errors.Is(err, syscall.EIO) || !errors.Is(err, ErrReopen) {
+			t.Errorf("%s after it: %v", name, err)
 		}
-	}
-	checkKeys(t, db, n)
-	if err := db.Close(); !errors.Is(err, syscall.EIO) {
-		t.Errorf("Close: %v", err)
+		for _, err := range []error{db.Put([]byte("later"), nil, NoSync), db.Put([]byte("later"), nil, Sync), db.Flush()} {
+			if !errors.Is(err, syscall.EIO) || !errors.Is(err, ErrReopen) {
+				t.Errorf("%s, and a later call: %v", name, err)
+			}
+		}
+		checkKeys(t, db, n)
+		if err := db.Close(); !errors.Is(err, syscall.EIO) {
+			t.Errorf("%s: Close: %v", name, err)
+		}
 	}
 }
 

@@ -129,11 +129,7 @@ func (d *DB) create() (*manifest.State, error) {
 	if err := d.checkNextFile(); err != nil {
 		return nil, err
 	}
-	version, err := (*manifest.Version)(nil).Apply()
-	if err != nil {
-		return nil, err
-	}
-	if err := d.newManifest(version); err != nil {
+	if err := d.newManifest(new(manifest.Version)); err != nil {
 		return nil, err
 	}
 	if err := d.manifest.Close(); err != nil {

@@ -57,6 +57,7 @@ func TestNoErrorIsSwallowed(t *testing.T) {
 		{name: "Open for reading", before: crashedDisk, o: readOnly, call: openAndLeave, least: 30, silent: tables},
 		{name: "Open with keyed filters", before: closedDisk, o: keyed, call: openAndLeave, least: 40, silent: more(tables, old("MANIFEST-", ".log"))},
 		{name: "Open of keyed filters", before: keyedDisk, call: openAndLeave, least: 40, silent: more(tables, old("MANIFEST-", ".log"))},
+		{name: "Open of too many levels", before: deepDisk, call: openAndLeave, least: 40, silent: more(tables, map[string]int{"list db": 1, "remove .log": 1, "remove MANIFEST-": 2, "close .ldb": 2, "remove .ldb": 2})},
 		{name: "Flush", before: closedDisk, open: true, call: putAndFlush, least: 20, silent: more(old(".log"), map[string]int{"close .log": 1})},
 		{name: "Close", before: closedDisk, open: true, call: putAndClose, least: 20, silent: more(old(".log"), map[string]int{"close .log": 1})},
 		{name: "Compact", before: closedDisk, open: true, o: otherFilter, call: compactAll, least: 10, silent: rewritten},
@@ -257,8 +258,11 @@ func scanLoop(db *DB, _ *Options) error {
 	return nil
 }
 
-// resetIter makes an iterator over nothing one over everything.
+// resetIter makes an iterator over nothing one over everything: a memtable and tables.
 func resetIter(db *DB, _ *Options) error {
+	if err := db.Put([]byte("other"), nil, NoSync); err != nil {
+		return err
+	}
 	it, err := db.NewIter(&IterOptions{Prefix: []byte("none")})
 	if err != nil {
 		return err
@@ -295,6 +299,12 @@ func closedDisk(t *testing.T, mem *vfstest.Mem) *vfstest.Mem {
 	db := mustOpen(t, "db", uncached(mem))
 	loadKeys(t, db, swallowKeys)
 	mustClose(t, db)
+	return mem
+}
+
+// deepDisk has a database of more levels than fit.
+func deepDisk(t *testing.T, mem *vfstest.Mem) *vfstest.Mem {
+	deepDatabase(t, mem, []int{7, 6, 5, 4, 3, 2, 1})
 	return mem
 }
 

@@ -185,6 +185,36 @@ func TestCheckOfClosed(t *testing.T) {
 	}
 }
 
+// TestConflictInFullMemtable: a transaction finds a conflict in a memtable that is being flushed.
+func TestConflictInFullMemtable(t *testing.T) {
+	_, o, blocked, release, _ := blockTables(t)
+	db := mustOpen(t, "db", o)
+	for _, key := range []string{"read", "other"} {
+		tx, err := db.Begin(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Has([]byte("read")); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(tx.Put([]byte("by "+key), nil), db.Put([]byte(key), nil, NoSync), db.commit.write(nil, false)); err != nil {
+			t.Fatal(err)
+		}
+		if key == "read" {
+			<-blocked
+		}
+		if n := len(db.state.Load().imms); n == 0 {
+			t.Error("no memtable waits")
+		}
+		err = tx.Commit()
+		if key == "read" && err != ErrConflict || key != "read" && err != nil {
+			t.Errorf("after %q was written: %v", key, err)
+		}
+	}
+	release(nil)
+	mustClose(t, db)
+}
+
 // TestLeaderDecides: a transaction that was sent back too often is checked by the leader itself,
 // which refuses it if what it has read has changed, cannot be read, or is no longer kept.
 func TestLeaderDecides(t *testing.T) {
