@@ -688,7 +688,7 @@ func (w *onceFailing) Write(b []byte) (int, error) {
 func TestWriteFailsOnce(t *testing.T) {
 	for n := 0; ; n++ {
 		out := &onceFailing{n}
-		w := NewWriter(out, &WriterOptions{BlockBytes: 300, Filter: hashList{}})
+		w := NewWriter(out, &WriterOptions{BlockBytes: 300, Filter: hashList{}, Range: filter.Range(14, 0)})
 		var err error
 		for i := 0; i < 60 && err == nil; i++ {
 			size := 20

@@ -58,9 +58,7 @@ func decodeSnappy(dst, src []byte) error {
 	d, s := 0, 0
 	for s < len(src) {
 		if len(dst)-d >= maxElement && len(src)-s >= 1+maxElement {
-			if d, s = decodeFast(dst, src, d, s); s == len(src) {
-				break
-			}
+			d, s = decodeFast(dst, src, d, s) // ends before the end of src
 		}
 		tag := src[s]
 		s++

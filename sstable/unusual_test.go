@@ -1,0 +1,401 @@
+package sstable
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/base"
+)
+
+// Tests of what happens only to tables of other programs, to damaged ones, and to very large
+// entries.
+
+// namedBlocks returns the handles of a table's index, metaindex and metaindex entries, by name.
+func namedBlocks(r *Reader) map[string]Handle {
+	meta, index := r.Footer()
+	handles := map[string]Handle{"index": index, "metaindex": meta}
+	for _, m := range r.MetaBlocks() {
+		handles[m.Name] = m.Handle
+	}
+	return handles
+}
+
+// TestOpenOfMalformed: a table whose index is malformed, with a valid checksum, cannot be opened;
+// one with a malformed metaindex, or malformed properties, has no filter that can be used.
+func TestOpenOfMalformed(t *testing.T) {
+	good, _ := buildTable(t, numbered(50), &WriterOptions{DisableCompression: true, Filter: hashList{}})
+	handles := namedBlocks(openTable(t, good, nil))
+	for desc, change := range map[string]func([]byte){"no restarts": noRestarts, "a bad entry": badEntry} {
+		data := bytes.Clone(good)
+		alter(data, handles["index"], change)
+		if _, err := NewReader(bytes.NewReader(data), int64(len(data)), &ReaderOptions{}); !errors.Is(err, base.ErrCorruption) {
+			t.Errorf("an index with %s: %v", desc, err)
+		}
+		for _, name := range []string{"metaindex", propertiesName} {
+			data := bytes.Clone(good)
+			alter(data, handles[name], change)
+			r := openTable(t, data, &ReaderOptions{Policies: []filter.Policy{hashList{}}})
+			if state, err := r.FilterStatus(); state != FilterDamaged || !errors.Is(err, base.ErrCorruption) {
+				t.Errorf("%s with %s: %v, %v", name, desc, state, err)
+			}
+			if err := checkScan(r, numbered(50), nil); err != nil {
+				t.Errorf("%s with %s: %v", name, desc, err)
+			}
+		}
+	}
+}
+
+// TestUncompressableMeta: a metaindex that claims to be compressed, and is not, is damage; so is a
+// filter unit of any other type than that of plain blocks.
+func TestUncompressableMeta(t *testing.T) {
+	good, _ := buildTable(t, numbered(50), &WriterOptions{DisableCompression: true, Filter: hashList{}})
+	for name, h := range namedBlocks(openTable(t, good, nil)) {
+		if name != "metaindex" && !strings.HasPrefix(name, filterPrefix) {
+			continue
+		}
+		data := bytes.Clone(good)
+		data[h.Offset+h.Length] = typeSnappy
+		clear(data[h.Offset : h.Offset+1]) // no bytes when decompressed, and then there are some
+		fixChecksums(data)
+		r := openTable(t, data, &ReaderOptions{Policies: []filter.Policy{hashList{}}})
+		if state, err := r.FilterStatus(); state != FilterDamaged || !errors.Is(err, base.ErrCorruption) {
+			t.Errorf("%s: %v, %v", name, state, err)
+		}
+	}
+}
+
+// TestWithoutProperties: a table of another program has no filter of prefixes, and no known size of
+// its filter.
+func TestWithoutProperties(t *testing.T) {
+	data, _ := levelDBTable([]string{"a", "b"}, []byte{0})
+	r := openTable(t, data, nil)
+	if r.Properties() != nil || r.PrefixFilter() != "" {
+		t.Errorf("%+v, prefixes of %q", r.Properties(), r.PrefixFilter())
+	}
+	if n := new(Properties).FilterBitsPerKey(); !math.IsNaN(n) {
+		t.Errorf("%v bits per key", n)
+	}
+	if n := (&Properties{FilterBytes: 10, FilterKeys: 4}).FilterBitsPerKey(); n != 20 {
+		t.Errorf("%v bits per key", n)
+	}
+}
+
+// TestLongPropertyName: a property with a name longer than any that is known is passed over, as
+// unknown ones are.
+func TestLongPropertyName(t *testing.T) {
+	w := blockWriter{interval: 1}
+	for n := range maxPropertyName + 2 {
+		key := bytes.Repeat([]byte("a"), n)
+		w.add(key, 0, []byte("value"))
+	}
+	w.add([]byte(propFileNumber), 0, []byte{7})
+	p, err := decodeProperties(w.finish())
+	if err != nil || p.FileNumber != 7 {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+// TestLevelDBFilterUnchecked: LevelDB's filters are not used if none of the first blocks can be
+// read, if the index cannot be read, or, after a failed read, until the table is opened again.
+func TestLevelDBFilterUnchecked(t *testing.T) {
+	keys := []string{"a", "b"}
+	all := append(bytes.Repeat([]byte{0xff}, 8), 1, 0, 0, 0, 0, 9, 0, 0, 0, 31) // it excludes nothing
+	good, at := levelDBTable(keys, all)
+	r := openTable(t, good, nil)
+	f, ok := r.held().reader.(*levelDBFilter)
+	if !ok {
+		t.Fatalf("the filter is %v", r.Filter())
+	}
+	maybe := make([]bool, 2)
+	// The second key comes after all blocks.
+	if f.MayContainMany([]filter.Key{filter.NewKey([]byte("a")), filter.NewKey([]byte("x"))}, maybe); !maybe[0] || maybe[1] {
+		t.Errorf("MayContainMany: %v", maybe)
+	}
+	data := bytes.Clone(good)
+	for i := range keys { // the blocks are first, and of one size
+		data[i*int(at.Offset)/len(keys)] ^= 1
+	}
+	r = openTable(t, data, nil)
+	if state, err := r.FilterStatus(); state != FilterUnknown || !strings.Contains(fmt.Sprint(err), errNotChecked.Error()) || r.Filter() != nil {
+		t.Errorf("no block is readable: %v, %v", state, err)
+	}
+
+	opened := false
+	for n := 0; !opened; n++ {
+		f := &failingReader{bytes.NewReader(good), n}
+		r, err := NewReader(f, int64(len(good)), &ReaderOptions{})
+		if opened = f.n >= 0; !opened {
+			// If a data block cannot be read, the next one is asked.
+			if err == nil && r.Filter() == nil && !errors.Is(r.filterErr, filter.ErrUnknownFamily) || err != nil && !errors.Is(err, errDisk) {
+				t.Errorf("read %d fails: %v", n, err)
+			}
+		} else if err != nil || n < 5 {
+			t.Errorf("%v after %d reads", err, n)
+		}
+	}
+
+	r = openTable(t, good, nil)
+	r.r = &failingReader{bytes.NewReader(good), 2} // as the filters are read again
+	var faults []error
+	if err := r.Verify(t.Context(), func(err error) { faults = append(faults, err) }); !errors.Is(err, errDisk) && !errors.Is(errors.Join(faults...), errDisk) {
+		t.Errorf("a read fails: %v, %v", err, faults)
+	}
+}
+
+// TestIndexUnreadable: an iterator whose table's index is not in memory, and cannot be read, has no
+// entries and an error, whichever way it is moved.
+func TestIndexUnreadable(t *testing.T) {
+	list := numbered(50)
+	data, _ := buildTable(t, list, nil)
+	for name, move := range map[string]func(it *Iter) bool{
+		"First": (*Iter).First, "Last": (*Iter).Last,
+		"SeekGE": func(it *Iter) bool { return it.SeekGE(list[20].ikey()) },
+		"SeekLT": func(it *Iter) bool { return it.SeekLT(list[20].ikey()) },
+	} {
+		r := openTable(t, data, &ReaderOptions{IndexPool: new(IndexPool)})
+		r.index.Store(nil) // evicted
+		r.r = &failingReader{bytes.NewReader(data), 0}
+		it := r.NewIter(nil)
+		if move(it) || it.Valid() || !errors.Is(it.Err(), errDisk) {
+			t.Errorf("%s: %v", name, it.Err())
+		}
+		r.r = bytes.NewReader(data)
+		if !move(it) || it.Err() != nil {
+			t.Errorf("%s, again: %v", name, it.Err())
+		}
+	}
+}
+
+// TestBackOverLongKeys: going backward over more bytes of keys than an iterator keeps visits all
+// entries.
+func TestBackOverLongKeys(t *testing.T) {
+	var list []kv
+	for i := range 40 {
+		list = append(list, kv{fmt.Sprintf("%02d%s", i, strings.Repeat("k", maxBackBytes/10)), 1, KindSet, fmt.Sprint(i)})
+	}
+	data, info := buildTable(t, list, &WriterOptions{BlockBytes: 8 * maxBackBytes})
+	if info.NumDataBlocks != 1 {
+		t.Fatalf("%d blocks", info.NumDataBlocks)
+	}
+	r := openTable(t, data, nil)
+	it := r.NewIter(nil)
+	i := len(list)
+	for ok := it.Last(); ok; ok = it.Prev() {
+		if i--; !bytes.Equal(it.Key(), list[i].ikey()) || string(it.Value()) != list[i].value {
+			t.Fatalf("entry %d is %.10q=%q", i, it.Key(), it.Value())
+		}
+	}
+	if i != 0 || it.Err() != nil {
+		t.Errorf("it ends at entry %d, %v", i, it.Err())
+	}
+}
+
+// TestRestartWithinEntry: a restart that is not where an entry begins, or whose entry shares bytes
+// with the one before, is damage to iterators and to Verify.
+func TestRestartWithinEntry(t *testing.T) {
+	key := func(s string) []byte { return kv{s, 1, KindSet, ""}.ikey() }
+	w := blockWriter{interval: 2}
+	for _, s := range []string{"aa", "ab", "ac", "ad"} {
+		w.add(key(s), w.shared(key(s)), []byte(s))
+	}
+	var b block
+	if err := b.init(bytes.Clone(w.finish())); err != nil || b.restarts != 2 {
+		t.Fatalf("%d restarts, %v", b.restarts, err)
+	}
+	second, ok := b.decode(0)
+	if !ok {
+		t.Fatal("no entry")
+	}
+	// The second restart points to the second entry, which shares a byte with the first.
+	data := bytes.Clone(b.data)
+	at := len(data) - 8
+	data[at] = byte(second.end)
+	var shares block
+	if err := shares.init(data); err != nil {
+		t.Fatal(err)
+	}
+	if err := shares.walk(func(entry, []byte) error { return nil }); err != errRestarts {
+		t.Errorf("walk: %v", err)
+	}
+	// It points into the third entry.
+	data = bytes.Clone(b.data)
+	data[at]++
+	table := handmadeTable(data, key("ad"))
+	r := openTable(t, table, nil)
+	it := r.NewIter(nil)
+	n := 0
+	for ok := it.First(); ok; ok = it.Next() {
+		n++
+	}
+	if n != 4 {
+		t.Fatalf("%d entries, %v", n, it.Err())
+	}
+	var faults []error
+	if err := r.Verify(t.Context(), func(err error) { faults = append(faults, err) }); err != nil || !errors.Is(errors.Join(faults...), base.ErrCorruption) {
+		t.Errorf("Verify: %v, %v", err, faults)
+	}
+	for ok := it.Last(); ok; ok = it.Prev() {
+		if n--; n < 0 {
+			t.Fatal("Prev goes on")
+		}
+	}
+	if !errors.Is(it.Err(), base.ErrCorruption) {
+		t.Errorf("Prev: %v after %d entries", it.Err(), 4-n)
+	}
+}
+
+// TestPointOfShortKey: a key that is shorter than what all keys of a block share is not in the
+// block, and what comes after it is.
+func TestPointOfShortKey(t *testing.T) {
+	v := strings.Repeat("v", 100)
+	var list []kv
+	for i := range 20 {
+		list = append(list, kv{fmt.Sprintf("shared-by-all-%04d", i), 1, KindSet, v})
+	}
+	list = append(list, kv{"z", 1, KindSet, v})
+	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 4 << 10})
+	r := openTable(t, data, &ReaderOptions{Cache: NewBlockCache(1 << 20)})
+	for range 3 { // from the cache, with a point table
+		for _, key := range []string{"a", "shared", "shared-by-all-", "shared-by-all-0003", "shared-by-all-0003x", "y", "z"} {
+			if err := checkGet(r, list, key, 5); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	b := blockOf(t, 16, list[:20]...)
+	b.shared = uint32(len("shared-by-all-00"))
+	if _, ranOff, err := b.getPoint([]byte("shared"), math.MaxUint64); !ranOff || err != nil {
+		t.Errorf("getPoint: %t, %v", ranOff, err)
+	}
+}
+
+// TestAdmittedFromBuffer: a block that a lookup has in its buffer is admitted to the cache when it
+// is asked for again, without another read.
+func TestAdmittedFromBuffer(t *testing.T) {
+	list := numbered(3000)
+	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 1000, DisableCompression: true})
+	c := NewBlockCache(20000)
+	var io BlockIO
+	r := openTable(t, data, &ReaderOptions{Cache: c, IO: &io})
+	var buf Buffer
+	defer buf.Release()
+	for _, e := range list { // until the cache is full
+		if err := checkGet(r, []kv{e}, e.key, e.seq); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x := r.index.Load()
+	last := list[0]
+	reads := io.Load().Reads
+	for n := 0; ; n++ {
+		if n == 100 {
+			t.Fatal("the block is never admitted")
+		}
+		value, _, _, ok, err := r.GetIn(&buf, []byte(last.key), last.seq)
+		if !ok || err != nil || string(value) != last.value {
+			t.Fatalf("%q, %t, %v", value, ok, err)
+		}
+		if x.inCache(0) != nil {
+			break
+		}
+	}
+	if now := io.Load().Reads; now != reads+1 {
+		t.Errorf("%d reads", now-reads)
+	}
+	if err := checkGet(r, []kv{last}, last.key, last.seq); err != nil || io.Load().Reads != reads+1 {
+		t.Errorf("%v, %d reads", err, io.Load().Reads-reads)
+	}
+}
+
+// otherRange is a range filter policy of another package, whose writer or reader may fail.
+type otherRange struct {
+	filter.RangePolicy
+	finish, open error
+}
+
+func (otherRange) Name() string   { return "other" }
+func (otherRange) Family() string { return "other.Range" }
+
+func (p otherRange) NewWriter() filter.RangeWriter {
+	return otherRangeWriter{p.RangePolicy.NewWriter(), p.finish}
+}
+
+func (p otherRange) Open(block []byte) (filter.RangeReader, error) {
+	if p.open != nil {
+		return nil, p.open
+	}
+	return p.RangePolicy.Open(block)
+}
+
+type otherRangeWriter struct {
+	filter.RangeWriter
+	err error
+}
+
+func (w otherRangeWriter) Finish() ([]byte, error) {
+	if w.err != nil {
+		return nil, w.err
+	}
+	return w.RangeWriter.Finish()
+}
+
+// TestRangeFilterOfAnother: a range filter of another package is loaded as a whole. One that cannot
+// be built is left out, one that its policy does not know is unknown, and one that it rejects is
+// damaged; none of them hides a key.
+func TestRangeFilterOfAnother(t *testing.T) {
+	list := numbered(100)
+	policy := otherRange{RangePolicy: filter.Range(14, 0)}
+	for _, fails := range []error{nil, errDisk} {
+		p := policy
+		p.finish = fails
+		data, info := buildTable(t, list, &WriterOptions{Range: p})
+		if (fails == nil) != (info.FilterErr == nil) || fails != nil && !errors.Is(info.FilterErr, fails) {
+			t.Errorf("Finish fails with %v: %v", fails, info.FilterErr)
+		}
+		r := openTable(t, data, &ReaderOptions{RangePolicies: []filter.RangePolicy{policy}})
+		want := FilterOK
+		if fails != nil {
+			want = FilterNone
+		}
+		if state, err := r.RangeFilterStatus(); state != want || err != nil {
+			t.Errorf("Finish fails with %v: %v, %v", fails, state, err)
+		}
+		if steps := r.RangeSteps(1); (len(steps) == 1) != (fails == nil) || fails == nil && (steps[0].FPR != foreignRangeFPR || steps[0].Bytes != int64(r.props.RangeBytes)) {
+			t.Errorf("Finish fails with %v: steps %v", fails, steps)
+		}
+	}
+	data, _ := buildTable(t, list, &WriterOptions{Range: policy})
+	for _, c := range []struct {
+		policies []filter.RangePolicy
+		want     FilterState
+	}{
+		{nil, FilterUnknown},
+		{[]filter.RangePolicy{otherRange{policy.RangePolicy, nil, fmt.Errorf("another key: %w", filter.ErrUnknownFamily)}}, FilterUnknown},
+		{[]filter.RangePolicy{otherRange{policy.RangePolicy, nil, errors.New("rejected")}}, FilterDamaged},
+	} {
+		r := openTable(t, data, &ReaderOptions{RangePolicies: c.policies})
+		state, err := r.RangeFilterStatus()
+		if state != c.want || err == nil || errors.Is(err, base.ErrCorruption) != (c.want == FilterDamaged) {
+			t.Errorf("%v: %v, %v", c.policies, state, err)
+		}
+		if !r.MayContainRange([]byte("a"), []byte("b")) {
+			t.Errorf("%v: a range is excluded", c.policies)
+		}
+		var faults []error
+		if err := r.Verify(t.Context(), func(err error) { faults = append(faults, err) }); err != nil || (len(faults) > 0) != (c.want == FilterDamaged) {
+			t.Errorf("%v: Verify: %v, %v", c.policies, err, faults)
+		}
+	}
+	// The properties say that there is a range filter, and the metaindex does not.
+	r := openTable(t, data, &ReaderOptions{RangePolicies: []filter.RangePolicy{policy}, MaxFilterUnits: -1})
+	r.meta = slices.DeleteFunc(r.meta, func(m MetaBlock) bool { return strings.HasPrefix(m.Name, rangePrefix) })
+	if state, err := r.RangeFilterStatus(); state != FilterNone || err != nil {
+		t.Errorf("without a block: %v, %v", state, err)
+	}
+}
