@@ -397,11 +397,9 @@ func TestIdleDeletions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	auto := DB{opts: db.opts}
-	auto.opts.DisableAutoCompaction, auto.opts.LevelBaseBytes = false, 1<<20
+	auto := automatic(db)
+	auto.opts.LevelBaseBytes = 1 << 20
 	auto.state.Store(&readState{version: large})
-	auto.visible.Store(db.visible.Load())
-	close(func() chan struct{} { auto.loader.done = make(chan struct{}); return auto.loader.done }())
 	if _, ok := compact.PickIdle(large, auto.compactConfig()); ok {
 		t.Fatal("the table would be compacted in any case")
 	}
@@ -750,6 +748,12 @@ func TestUnfinishedTableStays(t *testing.T) {
 	}
 	if _, err := faulty.Size(created); err != nil {
 		t.Fatal(err)
+	}
+	if err := db.Compact(context.Background(), nil, nil); err != nil {
+		t.Error(err)
+	}
+	if n := strings.Count(out.String(), "removing an unfinished table failed"); n != 1 {
+		t.Errorf("that one could not be removed is logged %d times", n)
 	}
 	mustClose(t, db)
 	mustClose(t, mustOpen(t, "db", uncached(faulty)))

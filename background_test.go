@@ -1,0 +1,449 @@
+package sift
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
+	"github.com/siftdb/sift/memtable"
+)
+
+// bareDB is a DB without files or goroutines, for tests of what its background state leads to.
+func bareDB() *DB {
+	d := &DB{opts: Options{DisableAutoCompaction: true}}
+	d.bg.changed.L = &d.bg.mu
+	d.loader.done = make(chan struct{})
+	d.state.Store(&readState{mem: memtable.New(0), version: new(manifest.Version)})
+	return d
+}
+
+// TestQuiet: the database is quiet if there was no write, no new version and no more urgent work
+// for idleDelay; more urgent work does not wait for that.
+func TestQuiet(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(d *DB)
+		want   bool
+		took   time.Duration
+	}{
+		{"nothing", func(d *DB) { d.bg.change(func() {}) }, true, idleDelay},
+		{"a write", func(d *DB) { d.visible.Add(1) }, false, idleDelay},
+		{"a version", func(d *DB) {
+			d.bg.change(func() { d.state.Store(&readState{mem: memtable.New(0), version: new(manifest.Version)}) })
+		}, false, idleDelay},
+		{"a job", func(d *DB) { d.bg.change(func() { d.bg.jobs = []*job{{}} }) }, false, idleDelay / 2},
+		{"a full memtable", func(d *DB) { d.bg.change(func() { d.bg.flushes = []*flushJob{{}} }) }, false, idleDelay / 2},
+		{"Close", func(d *DB) { d.bg.change(func() { d.bg.closing = true }) }, false, idleDelay / 2},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d := bareDB()
+			time.AfterFunc(idleDelay/2, func() { c.change(d) })
+			begin := time.Now()
+			if got, took := d.quiet(), time.Since(begin); got != c.want || took != c.took {
+				t.Errorf("%s: %t after %v", c.name, got, took)
+			}
+		})
+	}
+}
+
+// TestRetryPauses: the pause after each failure in a row is twice as long, up to a bound.
+func TestRetryPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := bareDB()
+		o, err := d.opts.resolve()
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.opts = o
+		var r retries
+		for i, want := range []time.Duration{1, 2, 4, 8, 10, 10} {
+			begin := time.Now()
+			d.retryLater(&r, "a test", errors.New("fails"), func() bool { return false })
+			if took := time.Since(begin); took != want*retryDelay {
+				t.Errorf("the pause after failure %d takes %v", i+1, took)
+			}
+		}
+	})
+}
+
+// TestFullRoom: a writer waits for a memtable while maxFull are being flushed, and is refused while
+// flushes fail; if only one waits that cannot be flushed, too.
+func TestFullRoom(t *testing.T) {
+	for full := range maxFull + 2 {
+		synctest.Test(t, func(t *testing.T) {
+			d := bareDB()
+			d.bg.flushes = make([]*flushJob, full)
+			var returned, waited bool
+			go func() {
+				var err error
+				if waited, err = d.bg.waitFullRoom(); err != nil {
+					t.Error(err)
+				}
+				returned = true
+			}()
+			synctest.Wait()
+			if returned != (full < maxFull) {
+				t.Errorf("%d are full: it returns: %t", full, returned)
+			}
+			for n := full; n > 0; n-- {
+				d.bg.change(func() { d.bg.flushes = d.bg.flushes[:n-1] })
+				synctest.Wait()
+				if returned != (n-1 < maxFull) {
+					t.Errorf("of %d, %d are left: it returns: %t", full, n-1, returned)
+				}
+			}
+			if waited != (full >= maxFull) {
+				t.Errorf("%d are full: it waited: %t", full, waited)
+			}
+		})
+	}
+	d := bareDB()
+	d.bg.flushErr = errors.New("fails")
+	for full := range maxFull + 1 {
+		d.bg.flushes = make([]*flushJob, full)
+		if _, err := d.bg.waitFullRoom(); (err != nil) != (full > 0) {
+			t.Errorf("%d are full, and flushes fail: %v", full, err)
+		}
+	}
+}
+
+// withDeletions returns a database whose table of level 0 has a number of tombstones, each above a
+// value in level 1, and then a number of values.
+func withDeletions(t *testing.T, deletions, values int) *DB {
+	t.Helper()
+	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
+	t.Cleanup(func() { db.Close() })
+	put := func(key string) {
+		if err := db.Put([]byte(key), nil, NoSync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range deletions {
+		put(fmt.Sprintf("key%06d", i))
+	}
+	if err := db.Compact(context.Background(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	for i := range values { // between the tombstones: a run of them gets a table of its own
+		put(fmt.Sprintf("key%06dx", i))
+	}
+	for i := range deletions { // the last one has the highest sequence number of the table
+		if err := db.Delete(fmt.Appendf(nil, "key%06d", i), NoSync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	p := db.state.Load().version.Levels[0][0].Handle.(*table).reader.Load().Properties()
+	if p.NumDeletions != uint64(deletions) || p.NumEntries != uint64(deletions+values) {
+		t.Fatalf("%d tombstones of %d entries", p.NumDeletions, p.NumEntries)
+	}
+	return db
+}
+
+// automatic returns a DB in the state of db that chooses compactions; nothing executes them.
+func automatic(db *DB) *DB {
+	d := bareDB()
+	d.opts = db.opts
+	d.opts.DisableAutoCompaction = false
+	d.state.Store(db.state.Load())
+	d.visible.Store(db.visible.Load())
+	close(d.loader.done)
+	return d
+}
+
+// TestPickDeletions: a table is compacted because of its tombstones if there are enough of them, if
+// they are at least half of its entries, and if no snapshot sees what they delete.
+func TestPickDeletions(t *testing.T) {
+	for _, c := range []struct {
+		deletions, values int
+		want              bool
+	}{
+		{minDeletions - 1, 0, false},
+		{minDeletions, 0, true},
+		{minDeletions, minDeletions, true},
+		{minDeletions, minDeletions + 1, false},
+	} {
+		db := withDeletions(t, c.deletions, c.values)
+		version := db.state.Load().version
+		d := automatic(db)
+		if _, got := d.pickDeletions(version); got != c.want {
+			t.Errorf("%d tombstones, %d values: %t", c.deletions, c.values, got)
+		}
+		if d.noDeletions == version == c.want || d.deletionsWait.Load() != c.want {
+			t.Errorf("%d tombstones, %d values: nothing to do: %t, it waits: %t", c.deletions, c.values, d.noDeletions == version, d.deletionsWait.Load())
+		}
+		d.opts.DisableAutoCompaction = true
+		if _, got := d.pickDeletions(version); got {
+			t.Errorf("%d tombstones, %d values: without automatic compactions", c.deletions, c.values)
+		}
+	}
+
+	db := withDeletions(t, minDeletions, 0)
+	version := db.state.Load().version
+	last := version.Levels[0][0].Handle.(*table).reader.Load().Properties().MaxSeq
+	for _, back := range []uint64{0, 1} {
+		d := automatic(db)
+		d.visible.Store(last + 10)
+		d.snapshots.seqs = []uint64{last - back}
+		if _, got := d.pickDeletions(version); got != (back == 0) {
+			t.Errorf("beside a snapshot from %d before the last tombstone: %t", back, got)
+		}
+		if d.noDeletions == version || !d.deletionsWait.Load() {
+			t.Error("the end of the snapshot would not be noticed")
+		}
+	}
+
+	// A table that is still to be loaded may have tombstones; one that could not be does not matter.
+	for _, loading := range []bool{true, false} {
+		d := automatic(db)
+		x := version.Levels[0][0].Handle.(*table)
+		reader := x.reader.Swap(nil)
+		if loading {
+			d.loader.done = make(chan struct{})
+		}
+		if _, got := d.pickDeletions(version); got || (d.noDeletions == version) == loading {
+			t.Errorf("a table without properties, loading %t: %t; nothing to do: %t", loading, got, d.noDeletions == version)
+		}
+		x.reader.Store(reader)
+	}
+}
+
+// TestNothingAutomatic: with DisableAutoCompaction, nothing is chosen but jobs; without, nothing is
+// compacted early while a memtable waits.
+func TestNothingAutomatic(t *testing.T) {
+	db := withDeletions(t, minDeletions, 0)
+	if s := db.choose(false); s.some() {
+		t.Errorf("chosen: %+v", s)
+	}
+	d := automatic(db)
+	if s := d.choose(false); !s.some() || !s.idle {
+		t.Errorf("chosen: %+v", s)
+	}
+	d.bg.flushes = []*flushJob{{}}
+	if s := d.choose(false); s.some() {
+		t.Errorf("chosen while a memtable waits: %+v", s)
+	}
+	d.bg.jobs = []*job{{}}
+	if s := d.choose(false); s.job != d.bg.jobs[0] {
+		t.Errorf("chosen while a job waits: %+v", s)
+	}
+}
+
+// TestDrops: only an edit that removes tables, and adds none, counts as one after which keys may be
+// gone, and gaps with them.
+func TestDrops(t *testing.T) {
+	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
+	defer mustClose(t, db)
+	for _, c := range []struct {
+		what   string
+		change func() error
+	}{
+		{"a flush of nothing", func() error { return errors.Join(db.Delete([]byte("none"), NoSync), db.Flush()) }},
+		{"a flush", func() error { return errors.Join(db.Put([]byte("key"), nil, NoSync), db.Flush()) }},
+		{"a compaction", func() error {
+			return errors.Join(db.Put([]byte("key"), nil, NoSync), db.Compact(context.Background(), nil, nil))
+		}},
+	} {
+		if err := c.change(); err != nil || db.state.Load().drops != 0 {
+			t.Errorf("%s: %v, and %d drops", c.what, err, db.state.Load().drops)
+		}
+	}
+	if err := errors.Join(db.Put([]byte("key"), nil, NoSync), db.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.DeleteRange(context.Background(), nil, nil); err != nil || db.state.Load().drops != 1 {
+		t.Errorf("DeleteRange: %v, and %d drops", err, db.state.Load().drops)
+	}
+}
+
+// TestFileNumbers: no two files of a database ever have the same number.
+func TestFileNumbers(t *testing.T) {
+	faulty := vfstest.Inject(vfstest.NewMem())
+	o := uncached(faulty)
+	o.manifestBytes = 1
+	names := map[uint64]string{}
+	faulty.SetHook(func(op vfstest.Op) error {
+		name := filepath.Base(op.Name)
+		if kind, num, ok := manifest.ParseName(name); op.Kind == vfstest.OpCreate && ok && kind != manifest.KindTemp {
+			if other, ok := names[num]; ok {
+				t.Errorf("%s is created after %s", name, other)
+			}
+			names[num] = name
+		}
+		return nil
+	})
+	for range 2 {
+		db := mustOpen(t, "db", o)
+		loadKeys(t, db, 200)
+		if err := errors.Join(flushTwice(db, nil), flushTwice(db, nil), putAndIngest(db, nil), compactAll(db, nil)); err != nil {
+			t.Error(err)
+		}
+		mustClose(t, db)
+	}
+	kinds := map[string]int{}
+	for _, name := range names {
+		kinds[strings.TrimLeft(filepath.Ext(name)+name[:1], "0")]++
+	}
+	if len(kinds) < 3 || len(names) < 20 {
+		t.Errorf("files %v", names)
+	}
+}
+
+// TestSecondTableFails: if one of several tables that a compaction writes fails, the compaction
+// fails, and what it has written is removed.
+func TestSecondTableFails(t *testing.T) {
+	faulty := vfstest.Inject(vfstest.NewMem())
+	o := uncached(faulty)
+	o.TableBytes = 4 << 10
+	db := mustOpen(t, "db", o)
+	defer mustClose(t, db)
+	loadKeys(t, db, 6000)
+	before := tableNames(t, faulty)
+	created := 0
+	faulty.SetFaults(vfstest.Fault{Index: -1, Match: func(op vfstest.Op) bool {
+		if op.Kind == vfstest.OpCreate && onTable(op) {
+			created++
+		}
+		return created == 2
+	}})
+	version := db.state.Load().version
+	err := db.Compact(context.Background(), nil, nil)
+	faulty.SetFaults()
+	if created < 2 || !errors.Is(err, syscall.EIO) || db.state.Load().version != version {
+		t.Errorf("%v, after %d tables were created", err, created)
+	}
+	if after := tableNames(t, faulty); !slices.Equal(before, after) {
+		t.Errorf("the tables %q are now %q", before, after)
+	}
+	wantKeys(t, db, 6000)
+}
+
+// TestEmptyIngest: an Ingest of nothing changes nothing.
+func TestEmptyIngest(t *testing.T) {
+	mem := vfstest.NewMem()
+	db := mustOpen(t, "db", uncached(mem))
+	defer mustClose(t, db)
+	ops, before := mem.NumOps(), db.Metrics().LastSequence
+	if err := db.Ingest(context.Background(), func(func(Op, error) bool) {}); err != nil {
+		t.Fatal(err)
+	}
+	if now := db.Metrics().LastSequence; now != before || mem.NumOps() != ops {
+		t.Errorf("the last sequence number is %d, was %d; %d operations", now, before, mem.NumOps()-ops)
+	}
+}
+
+// TestCloseBehindIngest: an Ingest that can still be completed when Close begins succeeds; one that
+// its caller has canceled, too, returns that.
+func TestCloseBehindIngest(t *testing.T) {
+	for _, canceled := range []bool{false, true} {
+		faulty := vfstest.Inject(vfstest.NewMem())
+		db := mustOpen(t, "db", uncached(faulty))
+		ctx, cancel := context.WithCancel(context.Background())
+		closed := make(chan error, 1)
+		begun := false
+		faulty.SetHook(func(op vfstest.Op) error {
+			at := op.Kind == vfstest.OpSync && strings.HasPrefix(filepath.Base(op.Name), "MANIFEST-")
+			if canceled {
+				at = op.Kind == vfstest.OpCreate && onTable(op)
+			}
+			if at && !begun {
+				begun = true
+				if canceled {
+					cancel()
+				}
+				go func() { closed <- db.Close() }()
+				<-db.bg.closed.Done()
+			}
+			return nil
+		})
+		err := db.Ingest(ctx, func(yield func(Op, error) bool) {
+			for i := range 5000 {
+				if !yield(Op{Key: fmt.Appendf(nil, "key%06d", i)}, nil) {
+					return
+				}
+			}
+		})
+		want := error(nil)
+		if canceled {
+			want = context.Canceled
+		}
+		if err != want || !begun {
+			t.Errorf("canceled %t: %v; closed: %t", canceled, err, begun)
+		}
+		if err := ended(t, "Close", closed); err != nil {
+			t.Error(err)
+		}
+		cancel()
+		faulty.SetHook(nil)
+		db = mustOpen(t, "db", uncached(faulty))
+		if ok, err := db.Has([]byte("key004999")); ok == canceled || err != nil {
+			t.Errorf("canceled %t: after another Open: %t, %v", canceled, ok, err)
+		}
+		mustClose(t, db)
+	}
+}
+
+// TestPlanOfUnreadable: PlanFilters plans nothing for a table that cannot be read.
+func TestPlanOfUnreadable(t *testing.T) {
+	mem := closedDisk(t, vfstest.NewMem())
+	damageFooter(t, mem, "db")
+	db := mustOpen(t, "db", uncached(mem))
+	defer mustClose(t, db)
+	plan, err := db.PlanFilters(1 << 20)
+	if err != nil || len(plan.Tables) == 0 || plan.Bytes != 0 {
+		t.Errorf("%+v, %v", plan, err)
+	}
+	for _, p := range plan.Tables {
+		if p.Units != 0 || !errors.Is(p.Err, ErrCorruption) {
+			t.Errorf("%v units, %v", p.Units, p.Err)
+		}
+	}
+}
+
+// TestOtherPrefixer: a filter is not asked for prefixes unless it holds those of the database's own
+// Prefixer.
+func TestOtherPrefixer(t *testing.T) {
+	mem := vfstest.NewMem()
+	for _, c := range []struct {
+		prefix Prefixer
+		want   bool
+	}{{nil, false}, {FixedPrefix(5), true}, {FixedPrefix(4), false}, {nil, false}, {FixedPrefix(5), true}} {
+		o := uncached(mem)
+		o.Prefix, o.Filter = c.prefix, filter.Bloom(10)
+		written := FixedPrefix(5)
+		db := mustOpen(t, "db", o)
+		if db.state.Load().version.NumTables() == 0 {
+			mustClose(t, db)
+			o.Prefix = written
+			db = mustOpen(t, "db", o)
+			loadKeys(t, db, 100)
+			mustClose(t, db)
+			o.Prefix = c.prefix
+			db = mustOpen(t, "db", o)
+		}
+		for _, metas := range db.state.Load().version.Levels {
+			for _, meta := range metas {
+				x := meta.Handle.(*table)
+				if _, err := x.load(); err != nil || x.prefixes != c.want {
+					t.Errorf("%v: %t, %v", c.prefix, x.prefixes, err)
+				}
+			}
+		}
+		if ok, err := db.HasPrefix([]byte("key0")); !ok || err != nil {
+			t.Errorf("%v: %t, %v", c.prefix, ok, err)
+		}
+		mustClose(t, db)
+	}
+}
