@@ -93,6 +93,12 @@ func TestRangeAnswersAreExact(t *testing.T) {
 		for place := range f.places() {
 			taken[place] = true
 		}
+		for place := range f.places() {
+			if !taken[place] {
+				t.Errorf("the first place is %d", place)
+			}
+			break
+		}
 		if f.r != 5<<4 {
 			t.Fatalf("the universe is %d", f.r)
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -173,6 +174,33 @@ func TestRibbonBlockCounts(t *testing.T) {
 		if ok := c.count >= 1 && c.count <= maxRibbonUnits; hasRibbonTail(block) != ok {
 			t.Errorf("%s: hasRibbonTail is %v", c.desc, !ok)
 		}
+	}
+}
+
+// TestRibbonAsk: asking for the bytes of a key, of any length, is asking for the key.
+func TestRibbonAsk(t *testing.T) {
+	var keys []Key
+	key := func(n, i int) []byte { return append(fmt.Appendf(nil, "%03d", i), make([]byte, n)...) }
+	for i := range 300 {
+		keys = append(keys, NewKey(key(i%40, i)))
+	}
+	block, err := JoinUnits(finish(t, Ribbon(8), keys))
+	if err != nil {
+		t.Fatal(err)
+	}
+	excluded := 0
+	for i := range 600 {
+		k := key(i%40, i)
+		may := ribbonMayContainBlock(block, NewKey(k))
+		if ribbonAsk(block, k) != may || !may && i < 300 {
+			t.Errorf("key %d: %t, asked %t", i, may, !may)
+		}
+		if !may {
+			excluded++
+		}
+	}
+	if excluded < 250 {
+		t.Errorf("only %d of 300 absent keys are excluded", excluded)
 	}
 }
 

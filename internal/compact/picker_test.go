@@ -393,3 +393,21 @@ func TestLevelTableBytes(t *testing.T) {
 		}
 	}
 }
+
+// TestMaxBytesSaturates: the target size of a level is that of the one above times the multiplier,
+// but never overflows.
+func TestMaxBytesSaturates(t *testing.T) {
+	c := Config{LevelMultiplier: 10}
+	for _, x := range []struct {
+		base  uint64
+		level int
+		want  uint64
+	}{
+		{7, 1, 7}, {7, 3, 700}, {1 << 62, 1, 1 << 62}, {1 << 62, 2, 1 << 63}, {1 << 62, 6, 1 << 63},
+		{1 << 63 / 10, 2, 1 << 63 / 10 * 10}, {1<<63/10 + 1, 2, 1 << 63}, {1 << 63 / 10, 3, 1 << 63},
+	} {
+		if got := c.maxBytes(x.base, x.level); got != x.want {
+			t.Errorf("%d at level %d: %d, want %d", x.base, x.level, got, x.want)
+		}
+	}
+}

@@ -42,12 +42,14 @@ func jobTo(fs vfs.FS, input base.Iterator) *Job {
 		}}
 }
 
-// Entries out of order make no table.
+// Entries out of order, or without a valid key, make no table.
 func TestRunRefusesDisorder(t *testing.T) {
 	key := func(s string, seq uint64) []byte { return base.AppendInternalKey(nil, []byte(s), seq, base.KindSet) }
 	for _, keys := range [][][]byte{
 		{key("b", 2), key("a", 1)},
 		{key("b", 2), key("c", 2), key("a", 1), key("d", 9)},
+		{[]byte("short")},
+		{key("a", 1), base.AppendInternalKey(nil, []byte("b"), 1, 9)}, // of no kind
 	} {
 		outputs, _, err := Run(context.Background(), jobTo(vfstest.NewMem(), &backwards{keys: keys}))
 		if err == nil || len(outputs) > 0 {
