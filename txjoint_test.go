@@ -465,6 +465,26 @@ func TestJointLeaveOut(t *testing.T) {
 	}
 }
 
+// TestJointPatience: a call whose turn does not come in time runs by itself. One that is a member
+// commits the joint transaction when another call takes too long.
+func TestJointPatience(t *testing.T) {
+	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
+	defer mustClose(t, db)
+	q := &db.joints
+	busy := &joint{turn: time.Now().Add(time.Hour)}
+	q.joint = busy
+	again, err := q.transact(context.Background(), db, nil, func(tx *Tx) error { return add(tx, "n", 1) })
+	if again || err != nil || counter(t, db, "n") != 1 || q.joint != busy || len(q.waiting) != 0 {
+		t.Errorf("%t, %v; the counter is %d, and %d wait", again, err, counter(t, db, "n"), len(q.waiting))
+	}
+	r := &rider{done: make(chan error, 1)}
+	busy.turn, busy.riders = time.Now().Add(-time.Hour), []*rider{r}
+	if err := q.result(busy, r); err != nil || !busy.closed || q.joint != nil {
+		t.Errorf("%v, committed %t", err, busy.closed)
+	}
+	nothingLeft(t, db)
+}
+
 // TestJointCounts: the commit of a joint transaction counts once for each of its members, not for
 // calls that only wait for it. If there was a single call, it cools the queue.
 func TestJointCounts(t *testing.T) {

@@ -259,7 +259,7 @@ func TestRestartWithinEntry(t *testing.T) {
 // what is there leads past that entry, the block is damaged.
 func TestRestartPastEntry(t *testing.T) {
 	key := func(s string) []byte { return kv{s, 1, KindSet, ""}.ikey() }
-	build := func(inner []byte) block {
+	build := func(inner []byte) *block {
 		w := blockWriter{interval: 2}
 		for _, s := range []string{"aa", "ab", "ac", "ad"} {
 			value := []byte(s)
@@ -268,7 +268,7 @@ func TestRestartPastEntry(t *testing.T) {
 			}
 			w.add(key(s), w.shared(key(s)), value)
 		}
-		var b block
+		b := new(block)
 		if err := b.init(bytes.Clone(w.finish())); err != nil {
 			t.Fatal(err)
 		}
@@ -443,5 +443,47 @@ func TestRangeFilterOfAnother(t *testing.T) {
 	r.meta = slices.DeleteFunc(r.meta, func(m MetaBlock) bool { return strings.HasPrefix(m.Name, rangePrefix) })
 	if state, err := r.RangeFilterStatus(); state != FilterNone || err != nil {
 		t.Errorf("without a block: %v, %v", state, err)
+	}
+}
+
+// TestVerifyOpensFilter: Verify opens the filter again; units that have become unknown are no fault,
+// and those that have become malformed are one.
+func TestVerifyOpensFilter(t *testing.T) {
+	data, _ := buildTable(t, numbered(50), &WriterOptions{Filter: hashList{}})
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{{nil, false}, {fmt.Errorf("another key: %w", filter.ErrUnknownFamily), false}, {errors.New("malformed"), true}} {
+		r := openTable(t, data, &ReaderOptions{Policies: []filter.Policy{hashList{}}})
+		if open := r.filterOpen; c.err != nil {
+			r.filterOpen = func([][]byte) (filter.Reader, error) { return nil, c.err }
+		} else if open == nil {
+			t.Fatal("no filter")
+		}
+		var faults []error
+		if err := r.Verify(t.Context(), func(err error) { faults = append(faults, err) }); err != nil || (len(faults) > 0) != c.want {
+			t.Errorf("%v: %v, %v", c.err, err, faults)
+		}
+		if c.want && !errors.Is(errors.Join(faults...), base.ErrCorruption) {
+			t.Errorf("%v: %v", c.err, faults)
+		}
+	}
+}
+
+// TestPropertiesOfNothing: properties that name keys are a fault of a table without entries.
+func TestPropertiesOfNothing(t *testing.T) {
+	data, _ := buildTable(t, nil, nil)
+	r := openTable(t, data, nil)
+	r.props.Smallest, r.props.Largest = kv{"a", 1, KindSet, ""}.ikey(), kv{"b", 1, KindSet, ""}.ikey()
+	var faults []error
+	if err := r.Verify(t.Context(), func(err error) { faults = append(faults, err) }); err != nil || len(faults) != 1 || !strings.Contains(faults[0].Error(), `"a" to "b", but the keys are "" to ""`) {
+		t.Errorf("%v, %v", err, faults)
+	}
+}
+
+// TestGarbageOfNothing: a pool that has never allocated anything has no garbage.
+func TestGarbageOfNothing(t *testing.T) {
+	if new(FilterPool).muchGarbage() {
+		t.Error("there is much")
 	}
 }
