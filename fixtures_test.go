@@ -65,19 +65,20 @@ func compareDB(t *testing.T, db *sift.DB, want map[string]string) {
 	}
 }
 
-var fixtureDirs = []struct{ dir, listing string }{
-	{"leveldb-cpp-1.23/walonly", "walonly"},
-	{"leveldb-cpp-1.23/wal", "wal"},
-	{"leveldb-cpp-1.23/small", "small"},
-	{"leveldb-cpp-1.23/medium", "medium"},
-	{"leveldb-cpp-1.23/race", "race"},
-	{"goleveldb-1.0.0/walonly", "walonly"},
-	{"goleveldb-1.0.0/wal", "wal"},
-	{"goleveldb-1.0.0/small", "small"},
-	{"goleveldb-1.0.0/medium", "medium"},
-	{"goleveldb-1.0.0/nobloom", "small"},
-	{"superset/cpp-full", "medium"},
-	{"superset/gol-fullonly", "medium"},
+// policy is that of the filters, if there are tables.
+var fixtureDirs = []struct{ dir, listing, policy string }{
+	{"leveldb-cpp-1.23/walonly", "walonly", "leveldb.BuiltinBloomFilter2"},
+	{"leveldb-cpp-1.23/wal", "wal", "leveldb.BuiltinBloomFilter2"},
+	{"leveldb-cpp-1.23/small", "small", "leveldb.BuiltinBloomFilter2"},
+	{"leveldb-cpp-1.23/medium", "medium", "leveldb.BuiltinBloomFilter2"},
+	{"leveldb-cpp-1.23/race", "race", "leveldb.BuiltinBloomFilter2"},
+	{"goleveldb-1.0.0/walonly", "walonly", "leveldb.BuiltinBloomFilter"},
+	{"goleveldb-1.0.0/wal", "wal", "leveldb.BuiltinBloomFilter"},
+	{"goleveldb-1.0.0/small", "small", "leveldb.BuiltinBloomFilter"},
+	{"goleveldb-1.0.0/medium", "medium", "leveldb.BuiltinBloomFilter"},
+	{"goleveldb-1.0.0/nobloom", "small", "none"},
+	{"superset/cpp-full", "medium", "unknown"},
+	{"superset/gol-fullonly", "medium", "unknown"},
 }
 
 // TestFixtures reads databases written by other engines: read-only, as they are, after a
@@ -94,6 +95,11 @@ func TestFixtures(t *testing.T) {
 				t.Fatal(err)
 			}
 			compareDB(t, ro, want)
+			for _, table := range ro.Tables() {
+				if table.FilterPolicy != f.policy || table.FilterErr != nil {
+					t.Errorf("%s has the filter %s, %v; want %s", table.Path, table.FilterPolicy, table.FilterErr, f.policy)
+				}
+			}
 			if err := ro.Close(); err != nil {
 				t.Fatal(err)
 			}
