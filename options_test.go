@@ -62,3 +62,33 @@ func TestFlushFilter(t *testing.T) {
 		}
 	}
 }
+
+// TestNoCache: a negative CacheBytes is no cache; any other, and the default, is one of that size.
+func TestNoCache(t *testing.T) {
+	for bytes, want := range map[int64]int64{-1: 0, 1: 1, 1 << 20: 1 << 20} {
+		o := Options{CacheBytes: bytes}
+		r, err := o.resolve()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes < 0 && r.BlockCache != nil || bytes > 0 && (r.BlockCache == nil || r.BlockCache.Capacity() != want) {
+			t.Errorf("CacheBytes %d: %v", bytes, r.BlockCache)
+		}
+	}
+}
+
+// TestCollects: the heap is collected when enough large values have been dropped since the last
+// time, and not when none have.
+func TestCollects(t *testing.T) {
+	var c collector
+	if c.drop(minDropped/largeCopies - 1) {
+		t.Error("less than the minimum is enough")
+	}
+	if !c.drop(1 << 40) {
+		t.Error("a TiB is not enough")
+	}
+	c.collect()
+	if n := c.dropped.Load(); n != 0 {
+		t.Errorf("%d bytes are left", n)
+	}
+}

@@ -433,3 +433,33 @@ func TestForkOfExpired(t *testing.T) {
 	other.Discard()
 	nothingLeft(t, db)
 }
+
+// TestTriesByDefault: zero Tries are the default, the first try is not queued while there are few
+// conflicts, and later ones are; the first of them do not pause.
+func TestTriesByDefault(t *testing.T) {
+	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
+	defer mustClose(t, db)
+	tries := 0
+	err := db.TransactWith(context.Background(), &TxOptions{NoSync: true}, func(tx *Tx) error {
+		if tries++; tx.joint != (tries > 1) {
+			t.Errorf("try %d is queued: %t", tries, tx.joint)
+		}
+		if err := add(tx, "n", 1); err != nil || tries > 3 {
+			return err
+		}
+		return db.Put([]byte("n"), []byte("10"), NoSync) // a conflict
+	})
+	if err != nil || tries != 4 || counter(t, db, "n") != 11 {
+		t.Errorf("%v, after %d tries; the counter is %d", err, tries, counter(t, db, "n"))
+	}
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	for try := range firstRetries {
+		for range 20 {
+			if err := backOff(over, try+1); err != nil { // it would notice only in a pause
+				t.Fatalf("it pauses after try %d", try+1)
+			}
+		}
+	}
+	nothingLeft(t, db)
+}

@@ -2,7 +2,11 @@ package sift
 
 import (
 	"encoding/binary"
+	"fmt"
 	"testing"
+
+	"github.com/siftdb/sift/internal/gap"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // TestWalkAhead deletes keys after a gap one by one. The gap follows, as long as there is an
@@ -179,5 +183,84 @@ func TestWalkAheadEnds(t *testing.T) {
 	}
 	if n := int(binary.BigEndian.Uint32(gaps[0].To)); n < 100+most/2 || n > 100+2*most {
 		t.Errorf("the gap went on from 100 to %d in one write", n)
+	}
+}
+
+// TestDeletedRun: a run is of ascending deletions, equal keys included; a lower key begins a new one.
+// It is taken once it has enough of them.
+func TestDeletedRun(t *testing.T) {
+	var r deletedRun
+	for _, c := range []struct {
+		key, from string
+		n         int
+	}{{"b", "b", 1}, {"c", "b", 2}, {"c", "b", 3}, {"d", "b", 4}, {"a", "a", 1}, {"a", "a", 2}, {"z", "a", 3}} {
+		if r.add([]byte(c.key)); string(r.from) != c.from || string(r.to) != c.key || r.n != c.n {
+			t.Errorf("after %s: %d from %s to %s; want %d from %s", c.key, r.n, r.from, r.to, c.n, c.from)
+		}
+	}
+	for r.n < aheadEvery-1 {
+		r.add([]byte("z"))
+	}
+	if run := r.take(); run.n != 0 {
+		t.Errorf("a run of %d is taken", run.n)
+	}
+	r.add([]byte("z"))
+	if run := r.take(); run.n != aheadEvery || string(run.from) != "a" || r.n != 0 {
+		t.Errorf("a run of %d is not taken: %d are left", aheadEvery, r.n)
+	}
+	if r.add([]byte("m")); r.n != 1 || string(r.from) != "m" {
+		t.Errorf("the next run has %d, from %s", r.n, r.from)
+	}
+}
+
+// TestWalkAheadOrNot: a run is walked over if a gap ends at or before its end, and iterators have
+// used gaps lately; it may lie where there are no keys at all.
+func TestWalkAheadOrNot(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		from, to string // the gap
+		keys     int    // tombstones in the memtable from k00100 on
+		unused   int64
+		walked   bool
+		end      string // of the gap then
+	}{
+		{name: "no gap", keys: 130},
+		{name: "a gap behind the run", from: "k00300", to: "k00400", keys: 130, end: "k00400"},
+		{name: "a gap before the run", from: "k00000", to: "k00100", keys: 130, walked: true, end: "k00229\x00"},
+		{name: "a gap up to the end of the run", from: "k00000", to: "k00229", keys: 130, walked: true, end: "k00229"},
+		{name: "a gap beyond the run", from: "k00000", to: "k00229x", keys: 130, end: "k00229x"},
+		{name: "an empty database", from: "k00000", to: "k00100", end: "k00100"},
+		{name: "used just lately enough", from: "k00000", to: "k00100", keys: 130, unused: aheadUnused - 130, walked: true, end: "k00229\x00"},
+		{name: "not used for too long", from: "k00000", to: "k00100", keys: 130, unused: aheadUnused - 129, end: "k00100"},
+	} {
+		d := mustOpen(t, "db", uncached(vfstest.NewMem()))
+		for i := range c.keys {
+			if err := d.Delete(fmt.Appendf(nil, "k%05d", 100+i), NoSync); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c.keys > 0 {
+			if err := d.Put([]byte("k00230"), nil, NoSync); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c.from != "" {
+			w := d.gaps.Watch([]byte(c.from), []byte(c.to), gap.View{Seq: d.visible.Load()}, false)
+			w.Done([]byte(c.to), 100)
+		}
+		d.ahead.n.Store(c.unused)
+		d.walkAhead(deletedRun{from: []byte("k00100"), to: []byte("k00229"), n: 130})
+		want := c.unused
+		if c.walked {
+			want += 130
+		}
+		end := ""
+		if gaps := d.gaps.Gaps(); len(gaps) > 0 {
+			end = string(gaps[len(gaps)-1].To)
+		}
+		if n := d.ahead.n.Load(); n != want || end != c.end {
+			t.Errorf("%s: %d deletions are counted, the gap ends at %q; want %d, %q", c.name, n, end, want, c.end)
+		}
+		mustClose(t, d)
 	}
 }
