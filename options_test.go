@@ -1,10 +1,13 @@
 package sift
 
 import (
+	"errors"
+	"slices"
 	"testing"
 
 	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // TestOptionBounds: the least and the greatest value of each option are valid, and those beyond
@@ -90,5 +93,38 @@ func TestCollects(t *testing.T) {
 	c.collect()
 	if n := c.dropped.Load(); n != 0 {
 		t.Errorf("%d bytes are left", n)
+	}
+}
+
+// TestFits: a batch may take all of the largest memtable, and no more.
+func TestFits(t *testing.T) {
+	d := &DB{opts: Options{arenaBytes: 1000}}
+	for n, want := range map[int]bool{0: true, 1000: true, 1001: false} {
+		if err := d.fits(n); (err == nil) != want || err != nil && !errors.Is(err, ErrBatchTooLarge) {
+			t.Errorf("%d bytes: %v", n, err)
+		}
+	}
+}
+
+// TestFilterKeyLength: a file of a secret that is a byte too short or too long is damaged.
+func TestFilterKeyLength(t *testing.T) {
+	mem := vfstest.NewMem()
+	if err := mem.MkdirAll("db"); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeFilterKey(mem, "db", filter.Secret{1}); err != nil {
+		t.Fatal(err)
+	}
+	path := oneFile(t, mem, "")
+	whole := readFile(t, mem, path)
+	if len(whole) != filterKeyLen {
+		t.Fatalf("%d bytes", len(whole))
+	}
+	for n, want := range map[int]bool{filterKeyLen - 1: false, filterKeyLen: true, filterKeyLen + 1: false, filterKeyLen + 2: false} {
+		writeFile(t, mem, path, append(slices.Clone(whole), 0, 0)[:n])
+		s, err := readFilterKey(mem, path)
+		if (err == nil) != want || err != nil && !errors.Is(err, ErrCorruption) || want && s != (filter.Secret{1}) {
+			t.Errorf("%d bytes: %v", n, err)
+		}
 	}
 }

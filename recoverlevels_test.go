@@ -14,6 +14,7 @@ import (
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/vfs"
 	"github.com/siftdb/sift/internal/vfs/vfstest"
+	"github.com/siftdb/sift/sstable"
 )
 
 // deepDatabase creates a database with a table in each of the levels, oldest table
@@ -220,10 +221,14 @@ func TestDeepDamaged(t *testing.T) {
 }
 
 // TestDeepLevelsLeaveNothingOpen: what was merged is closed, also where it was merged again, which
-// happens if thirteen levels become six.
+// happens if twenty levels become six.
 func TestDeepLevelsLeaveNothingOpen(t *testing.T) {
 	mem := vfstest.NewMem()
-	want := deepDatabase(t, mem, []int{13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1})
+	var levels []int
+	for level := range 20 {
+		levels = append(levels, 20-level)
+	}
+	want := deepDatabase(t, mem, levels)
 	faulty := vfstest.Inject(mem)
 	db := mustOpen(t, "db", uncached(faulty))
 	wantContents(t, "opened", db, want)
@@ -238,5 +243,37 @@ func TestDeepLevelsLeaveNothingOpen(t *testing.T) {
 	mustClose(t, db)
 	if open := faulty.OpenFiles(); len(open) > 0 {
 		t.Errorf("left open: %v", open)
+	}
+}
+
+// TestSmallestPair: the first of the pairs of adjacent levels with the fewest bytes is chosen, of
+// those whose tables can all be read.
+func TestSmallestPair(t *testing.T) {
+	readable := new(table)
+	readable.reader.Store(new(sstable.Reader))
+	damaged := &table{err: ErrCorruption}
+	for _, c := range []struct {
+		sizes   []uint64
+		damaged int // the level with a damaged table; -1: none
+		want    int
+	}{
+		{[]uint64{5, 5, 5}, -1, 0}, {[]uint64{1, 2, 3, 4}, -1, 0}, {[]uint64{4, 3, 2, 1}, -1, 2}, {[]uint64{4, 1, 2, 9}, -1, 1},
+		{[]uint64{1, 2, 3, 4}, 0, 1}, {[]uint64{1, 2, 3, 4}, 1, 2}, {[]uint64{4, 3, 2, 1}, 3, 1}, {[]uint64{4, 3, 1, 1}, 3, 1}, {[]uint64{1, 1, 1}, 1, -1},
+	} {
+		var levels []manifest.DeepLevel
+		for i, size := range c.sizes {
+			handle := readable
+			if i == c.damaged {
+				handle = damaged
+			}
+			levels = append(levels, manifest.DeepLevel{Level: i + 1, Tables: []*manifest.TableMeta{{Size: size, Handle: handle}}})
+		}
+		got, err := smallestPair(levels)
+		if (err == nil) != (c.want >= 0) || err == nil && got != c.want {
+			t.Errorf("%v, level %d is damaged: %d, %v; want %d", c.sizes, c.damaged, got, err, c.want)
+		}
+		if err != nil && (!errors.Is(err, ErrCorruption) || !strings.Contains(err.Error(), fmt.Sprintf("%d levels cannot be made %d", len(levels)+1, manifest.NumLevels))) {
+			t.Errorf("%v: %v", c.sizes, err)
+		}
 	}
 }
