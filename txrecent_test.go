@@ -170,6 +170,23 @@ func TestRecentWrites(t *testing.T) {
 	}
 }
 
+// TestRunIsFull: a run of recent writes is followed by another one when it has enough keys, or bytes
+// of keys.
+func TestRunIsFull(t *testing.T) {
+	for _, c := range []struct {
+		keys, bytes int
+		full        bool
+	}{
+		{1, 1, false}, {keyRunKeys - 1, keyRunBytes - 1, false}, {keyRunKeys, 1, true}, {1, keyRunBytes, true},
+	} {
+		w := recentWrites{valid: true, now: keyRun{first: 5, hashes: make([]uint64, c.keys), keys: make([]byte, c.bytes)}}
+		w.begin(100)
+		if full := w.now.first == 100; full != c.full || full && w.old.first != 5 || !w.valid {
+			t.Errorf("%d keys of %d bytes: another run begins: %t", c.keys, c.bytes, full)
+		}
+	}
+}
+
 // The leader finds conflicting writes after a transaction's own check: in earlier groups,
 // and before it in the same group.
 func TestLeaderFindsConflicts(t *testing.T) {
