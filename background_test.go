@@ -16,6 +16,7 @@ import (
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 	"github.com/siftdb/sift/memtable"
+	"github.com/siftdb/sift/sstable"
 )
 
 // bareDB is a DB without files or goroutines, for tests of what its background state leads to.
@@ -445,5 +446,102 @@ func TestOtherPrefixer(t *testing.T) {
 			t.Errorf("%v: %t, %v", c.prefix, ok, err)
 		}
 		mustClose(t, db)
+	}
+}
+
+// TestDeletionsFirst: a table of tombstones below level 0 is compacted before other levels, and
+// after level 0.
+func TestDeletionsFirst(t *testing.T) {
+	db := withDeletions(t, minDeletions, 0)
+	version := db.state.Load().version
+	tombstones, values := version.Levels[0][0], version.Levels[version.Deepest][0]
+	if err := errors.Join(db.Put([]byte("other"), nil, NoSync), db.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	other := db.state.Load().version.Levels[0][0]
+	for _, c := range []struct {
+		l0Tables  int
+		baseBytes int64
+		tables    []*manifest.TableMeta // of level 0
+		want      *manifest.TableMeta
+	}{
+		{8, 1 << 20, nil, tombstones},                          // nothing is due
+		{8, 1 << 20, []*manifest.TableMeta{other}, tombstones}, // level 0 is not due
+		{1, 1 << 20, []*manifest.TableMeta{other}, other},
+	} {
+		edit := &manifest.Edit{Added: []manifest.AddedTable{{Level: 1, Table: tombstones}, {Level: 2, Table: values}}}
+		for _, meta := range c.tables {
+			edit.Added = append(edit.Added, manifest.AddedTable{Level: 0, Table: meta})
+		}
+		v, err := (*manifest.Version)(nil).Apply(edit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := automatic(db)
+		d.opts.L0Tables, d.opts.LevelBaseBytes = c.l0Tables, c.baseBytes
+		d.state.Store(&readState{mem: memtable.New(0), version: v})
+		if s := d.choose(false); !s.some() || s.idle || s.plan.Inputs[0][0] != c.want {
+			t.Errorf("L0Tables %d, %d tables in level 0: %+v", c.l0Tables, len(c.tables), s)
+		}
+	}
+}
+
+// TestTableWithoutProperties: a table of another program may have tombstones and several entries of
+// a key, and its filter is not asked before a tombstone is dropped.
+func TestTableWithoutProperties(t *testing.T) {
+	foreign := new(table)
+	foreign.reader.Store(new(sstable.Reader))
+	if foreign.settled() {
+		t.Error("it is settled")
+	}
+	var d DB
+	if !d.mayContain(&manifest.TableMeta{Handle: foreign}, []byte("key")) {
+		t.Error("it does not contain a key")
+	}
+	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
+	defer mustClose(t, db)
+	loadKeys(t, db, 100)
+	own := db.state.Load().version.Levels[0][0]
+	x := own.Handle.(*table)
+	p := x.reader.Load().Properties()
+	if !x.settled() || d.mayContain(own, []byte("key000099x")) {
+		t.Error("a table of values is not settled, or contains another key")
+	}
+	p.FilterPolicy = ""
+	if !d.mayContain(own, []byte("key000099x")) {
+		t.Error("the filter of an unknown policy is asked")
+	}
+	if p.Smallest = nil; x.settled() {
+		t.Error("a table without keys in its properties is settled")
+	}
+}
+
+// TestFilterShares: a lookup probes each table of level 0, and one of each other level.
+func TestFilterShares(t *testing.T) {
+	o := uncached(vfstest.NewMem())
+	o.TableBytes = 4 << 10
+	db := mustOpen(t, "db", o)
+	defer mustClose(t, db)
+	loadKeys(t, db, 6000)
+	if err := errors.Join(db.Put([]byte("a"), nil, NoSync), db.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	version := db.state.Load().version
+	tables := filterTables(version)
+	for level, metas := range version.Levels {
+		sum := 0.0
+		for range metas {
+			if tables[0].Share > 1 || level == 0 && tables[0].Share != 1 {
+				t.Errorf("a table of level %d has a share of %v", level, tables[0].Share)
+			}
+			sum += tables[0].Share
+			tables = tables[1:]
+		}
+		if level > 0 && len(metas) > 0 && (sum < 0.999 || sum > 1.001) {
+			t.Errorf("%d tables of level %d have %v", len(metas), level, sum)
+		}
+	}
+	if len(version.Levels[0]) < 2 || len(version.Levels[version.Deepest]) < 2 {
+		t.Errorf("%d tables in level 0, %d in level %d", len(version.Levels[0]), len(version.Levels[version.Deepest]), version.Deepest)
 	}
 }
