@@ -749,6 +749,10 @@ func TestUnfinishedTableStays(t *testing.T) {
 	if _, err := faulty.Size(created); err != nil {
 		t.Fatal(err)
 	}
+	faulty.SetFaults(vfstest.Fault{Index: -1, Match: func(op vfstest.Op) bool { return op.Kind == vfstest.OpSync && onTable(op) }})
+	if err := db.Compact(context.Background(), nil, nil); !errors.Is(err, syscall.EIO) {
+		t.Errorf("Compact: %v", err)
+	}
 	if err := db.Compact(context.Background(), nil, nil); err != nil {
 		t.Error(err)
 	}
