@@ -1004,3 +1004,97 @@ func TestFileNumbersRunOut(t *testing.T) {
 		mustClose(t, mustOpen(t, dir, uncached(mem)))
 	}
 }
+
+// TestNewerIsNotSeen: the iterator of a snapshot passes over what was written later, in both
+// directions, also among tombstones.
+func TestNewerIsNotSeen(t *testing.T) {
+	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
+	defer mustClose(t, db)
+	var b Batch
+	b.Put([]byte("b"), []byte("old"))
+	for i := range 3 * walkAfter {
+		b.Delete(fmt.Appendf(nil, "k%02d", i))
+	}
+	b.Put([]byte("m"), []byte("old"))
+	if err := db.Write(&b, NoSync); err != nil {
+		t.Fatal(err)
+	}
+	s := db.Snapshot()
+	defer s.Close()
+	b.Reset()
+	for _, key := range []string{"a", "b", "k02x", "k05x", "m", "z"} {
+		b.Put([]byte(key), []byte("new"))
+	}
+	if err := db.Write(&b, NoSync); err != nil {
+		t.Fatal(err)
+	}
+	for _, flushed := range []bool{false, true} {
+		if flushed {
+			if err := db.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		it, err := s.NewIter(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var forward, backward []string
+		for ok := it.First(); ok; ok = it.Next() {
+			forward = append(forward, fmt.Sprintf("%s=%s", it.Key(), it.Value()))
+		}
+		for ok := it.Last(); ok; ok = it.Prev() {
+			backward = append(backward, fmt.Sprintf("%s=%s", it.Key(), it.Value()))
+		}
+		if want := []string{"b=old", "m=old"}; !slices.Equal(forward, want) || !slices.Equal(backward, []string{want[1], want[0]}) {
+			t.Errorf("flushed %t: %q, backward %q", flushed, forward, backward)
+		}
+		if err := it.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestFindIgnoresNewer: DeleteRange does not take a tombstone that may not be durable for one that
+// hides a value.
+func TestFindIgnoresNewer(t *testing.T) {
+	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
+	defer mustClose(t, db)
+	key := []byte("key")
+	if err := errors.Join(db.Put(key, nil, NoSync), db.Flush(), db.Delete(key, NoSync), db.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	for seq, want := range map[uint64]bool{0: false, 1: true, 2: false, 3: false} { // the value has 1, the tombstone 2
+		r := rangeDeletion{db: db, seq: seq}
+		found, err := r.find(context.Background(), db.state.Load().version, nil)
+		if found != want || err != nil {
+			t.Errorf("at %d: %t, %v", seq, found, err)
+		}
+	}
+}
+
+// TestSequenceOfTables: the last sequence number is at least that of any table's first and last
+// key, and Repair, without a MANIFEST, finds that of the newest entry.
+func TestSequenceOfTables(t *testing.T) {
+	ikey := func(seq uint64) []byte { return base.AppendInternalKey(nil, []byte("key"), seq, base.KindSet) }
+	for _, c := range []struct{ manifest, smallest, largest, want uint64 }{
+		{5, 3, 4, 5}, {5, 9, 4, 9}, {5, 3, 1000, 1000}, {5, 1000, 999, 1000}, {0, 1, 0, 1},
+	} {
+		v := &manifest.Version{}
+		v.Levels[2] = []*manifest.TableMeta{{Smallest: ikey(c.smallest), Largest: ikey(c.largest)}}
+		if got := maxSequence(c.manifest, v); got != c.want {
+			t.Errorf("%+v: %d", c, got)
+		}
+	}
+
+	mem := damagedDisk(t, vfstest.NewMem())
+	report, err := Repair("db", uncached(mem))
+	if err != nil || report.FromManifest || report.Entries != swallowKeys {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	db := mustOpen(t, "db", uncached(mem))
+	defer mustClose(t, db)
+	if n := db.Metrics().LastSequence; n != swallowKeys {
+		t.Errorf("the last sequence number is %d, and %d keys were written", n, swallowKeys)
+	}
+	wantKeys(t, db, swallowKeys)
+}
