@@ -1086,15 +1086,24 @@ func TestSequenceOfTables(t *testing.T) {
 		}
 	}
 
-	mem := damagedDisk(t, vfstest.NewMem())
+	mem := closedDisk(t, vfstest.NewMem())
+	db := mustOpen(t, "db", uncached(mem))
+	// The newest entry is neither the first nor the last.
+	if err := errors.Join(db.Put([]byte("key000100"), []byte("value100"), NoSync), db.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, db)
+	if err := mem.Remove("db/CURRENT"); err != nil {
+		t.Fatal(err)
+	}
 	report, err := Repair("db", uncached(mem))
 	if err != nil || report.FromManifest || report.Entries != swallowKeys {
 		t.Fatalf("%+v, %v", report, err)
 	}
-	db := mustOpen(t, "db", uncached(mem))
+	db = mustOpen(t, "db", uncached(mem))
 	defer mustClose(t, db)
-	if n := db.Metrics().LastSequence; n != swallowKeys {
-		t.Errorf("the last sequence number is %d, and %d keys were written", n, swallowKeys)
+	if n := db.Metrics().LastSequence; n != swallowKeys+1 {
+		t.Errorf("the last sequence number is %d, and there were %d writes", n, swallowKeys+1)
 	}
 	wantKeys(t, db, swallowKeys)
 }
