@@ -1107,3 +1107,14 @@ func TestSequenceOfTables(t *testing.T) {
 	}
 	wantKeys(t, db, swallowKeys)
 }
+
+// TestIterRoom: the buffers that an iterator begins with do not overlap, and take all of the room.
+func TestIterRoom(t *testing.T) {
+	var r iterRoom
+	r.init()
+	key, seek := bytes.Repeat([]byte("k"), cap(r.keyBuf)), bytes.Repeat([]byte("s"), cap(r.seek))
+	r.keyBuf, r.seek = append(r.keyBuf, key...), append(r.seek, seek...)
+	if !bytes.Equal(r.keyBuf, key) || !bytes.Equal(r.seek, seek) || len(key) != len(seek) || len(key)+len(seek) != len(r.bufs) {
+		t.Errorf("%d and %d bytes of %d", len(key), len(seek), len(r.bufs))
+	}
+}
