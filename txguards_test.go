@@ -13,9 +13,9 @@ import (
 
 // expireNow makes a transaction too old, as a flush does that begins at this moment.
 func expireNow(db *DB, tx *Tx) {
-	tx.begun = time.Now().Add(-24 * time.Hour)
 	db.snapshots.mu.Lock()
 	defer db.snapshots.mu.Unlock()
+	tx.begun = time.Now().Add(-24 * time.Hour)
 	db.snapshots.expire(time.Now())
 }
 
