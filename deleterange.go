@@ -56,10 +56,11 @@ func (d *DB) DeleteRange(ctx context.Context, from, to []byte) error {
 
 // rangeDeletion is a call of DeleteRange. It searches the tables that it will not drop, the
 // rest, at a sequence number up to which everything is durable and in tables, and deletes
-// each key of the range that has a value there. Once it finds none, it can drop the other
-// tables: nothing can reappear in their place, whichever later writes a crash loses. The
-// last search and the drop are one step on the compacting goroutine, so no compaction can
-// move an entry from these tables to the rest in between; what flushes add has higher
+// each key of the range that has a value there. It leaves keys that were put after the call
+// began: otherwise it might never end beside writers. Once it finds none, it can drop the
+// other tables: nothing can reappear in their place, whichever later writes a crash loses.
+// The last search and the drop are one step on the compacting goroutine, so no compaction
+// can move an entry from these tables to the rest in between; what flushes add has higher
 // sequence numbers.
 type rangeDeletion struct {
 	db       *DB
@@ -69,6 +70,9 @@ type rangeDeletion struct {
 	// keepDeletions: tables that hold only tombstones are not dropped either, as they may hide
 	// keys of the rest.
 	keepDeletions bool
+	// unread: a table within the range cannot be read, and may have entries from after the call
+	// began. Then keys that were put since then are deleted, too.
+	unread bool
 
 	at   []byte // where the search for keys continues
 	keys Batch  // the keys found, to be deleted
@@ -145,12 +149,15 @@ func (r *rangeDeletion) drop(version *manifest.Version, tables map[*manifest.Tab
 func (r *rangeDeletion) droppable(version *manifest.Version) map[*manifest.TableMeta]bool {
 	d := r.db
 	var within []*manifest.TableMeta
+	r.unread = false
 	for _, metas := range version.Levels {
 		for _, meta := range metas {
 			if bytes.Compare(base.UserKey(meta.Smallest), r.from) >= 0 &&
 				(r.to == nil || bytes.Compare(base.UserKey(meta.Largest), r.to) < 0) {
 				within = append(within, meta)
-				meta.Handle.(*table).load() // not under the lock below; the table keeps the error
+				if _, err := meta.Handle.(*table).load(); err != nil { // not under the lock below
+					r.unread = true
+				}
 			}
 		}
 	}
@@ -222,8 +229,8 @@ func (r *rangeDeletion) find(ctx context.Context, version *manifest.Version, dro
 			continue
 		}
 		last, have = append(last[:0], userKey...), true
-		if base.Kind(t) == base.KindDelete {
-			continue
+		if base.Kind(t) == base.KindDelete || t>>8 > r.began && !r.unread {
+			continue // it hides what is older, and the tables to be dropped have nothing newer
 		}
 		if r.size > maxFoundBytes {
 			r.at = bytes.Clone(userKey)

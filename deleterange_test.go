@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/siftdb/sift"
 	"github.com/siftdb/sift/internal/testhook"
@@ -393,5 +396,37 @@ func TestDeleteRangeErrors(t *testing.T) {
 	defer mustClose(t, ro)
 	if err := ro.DeleteRange(context.Background(), nil, nil); !errors.Is(err, sift.ErrReadOnly) {
 		t.Errorf("read-only: %v", err)
+	}
+}
+
+// TestDeleteRangeEnds: DeleteRange ends beside writers that put keys into the range all the time.
+func TestDeleteRangeEnds(t *testing.T) {
+	db := mustOpen(t, t.TempDir(), nil)
+	defer mustClose(t, db)
+	putKeys(t, db, "a", "k", "m0-00000", "z")
+	var stop atomic.Bool
+	var writers sync.WaitGroup
+	for w := range 4 {
+		writers.Go(func() {
+			for i := 0; !stop.Load(); i++ {
+				if err := db.Put(fmt.Appendf(nil, "m%d-%05d", w, i%5000), nil, sift.NoSync); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	err := db.DeleteRange(ctx, []byte("b"), []byte("y"))
+	stop.Store(true)
+	writers.Wait()
+	if err != nil {
+		t.Error(err)
+	}
+	for key, want := range map[string]bool{"a": true, "k": false, "z": true} {
+		if has, err := db.Has([]byte(key)); has != want || err != nil {
+			t.Errorf("Has(%s) is %v, %v", key, has, err)
+		}
 	}
 }
