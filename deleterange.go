@@ -13,9 +13,9 @@ import (
 
 // DeleteRange deletes the keys in [from, to); nil means no bound. Tables that lie wholly
 // within the range are dropped by one edit of the MANIFEST, without reading their entries,
-// and their files are removed once no older iterator uses them. The other keys are deleted
-// one by one, in batches; so are all keys of a table from which an open snapshot or
-// transaction can still see something.
+// and their files are removed before DeleteRange returns, except for those that older
+// iterators still use. The other keys are deleted one by one, in batches; so are all keys of
+// a table from which an open snapshot or transaction can still see something.
 //
 // The call as a whole is not atomic: concurrent reads may find some of the keys deleted and
 // others not. An existing Iter, Snapshot or Tx sees what it saw before. An older value of a
@@ -46,6 +46,9 @@ func (d *DB) DeleteRange(ctx context.Context, from, to []byte) error {
 		if r.done {
 			// This iterator records the range as a gap.
 			d.hasAny(&IterOptions{LowerBound: from, UpperBound: to, DontFillCache: true}, latest)
+			if r.dropped {
+				d.awaitRemoval(ctx)
+			}
 			return nil
 		}
 		if err := r.deleteKeys(ctx); err != nil {
@@ -77,7 +80,9 @@ type rangeDeletion struct {
 	at   []byte // where the search for keys continues
 	keys Batch  // the keys found, to be deleted
 	size int    // of the keys, in bytes
-	done bool
+
+	dropped bool // tables have been dropped
+	done    bool
 }
 
 const (
@@ -141,6 +146,7 @@ func (r *rangeDeletion) drop(version *manifest.Version, tables map[*manifest.Tab
 	if failed, err = d.changeVersion(edit, nil, func(*readState) {}); err != nil {
 		return false, failed, err
 	}
+	r.dropped = true
 	d.opts.Logger.Info("dropped tables of a deleted range", "tables", len(edit.Deleted))
 	return false, false, nil
 }

@@ -328,7 +328,7 @@ func TestDeleteRangeAtTables(t *testing.T) {
 }
 
 func TestDeleteRangeDropsTables(t *testing.T) {
-	db := mustOpen(t, t.TempDir(), &sift.Options{TableBytes: 64 << 10, MemtableBytes: 128 << 10})
+	db := mustOpen(t, t.TempDir(), &sift.Options{TableBytes: 64 << 10, MemtableBytes: 128 << 10, DisableAutoCompaction: true})
 	defer mustClose(t, db)
 	key := func(i int) []byte { return fmt.Appendf(nil, "key%06d", i) }
 	for i := range 50_000 {
@@ -339,6 +339,10 @@ func TestDeleteRangeDropsTables(t *testing.T) {
 	if err := db.Compact(context.Background(), nil, nil); err != nil {
 		t.Fatal(err)
 	}
+	files := map[string]bool{}
+	for _, table := range db.Tables() {
+		files[table.Path] = true
+	}
 	before := db.Metrics()
 	if err := db.DeleteRange(context.Background(), key(1000), key(49_000)); err != nil {
 		t.Fatal(err)
@@ -346,6 +350,17 @@ func TestDeleteRangeDropsTables(t *testing.T) {
 	after := db.Metrics()
 	if n := after.LastSequence - before.LastSequence; n > 48_000/4 {
 		t.Errorf("%d keys were deleted one by one", n)
+	}
+	for _, table := range db.Tables() {
+		delete(files, table.Path)
+	}
+	for path := range files {
+		if exists(path) {
+			t.Errorf("%s has been dropped, and is still there", path)
+		}
+	}
+	if len(files) < 3 {
+		t.Errorf("%d tables have been dropped", len(files))
 	}
 	if got := contents(t, db); len(got) != 2000 {
 		t.Errorf("%d keys are left", len(got))
