@@ -13,9 +13,9 @@ import (
 
 // DeleteRange deletes the keys in [from, to); nil means no bound. Tables that lie wholly
 // within the range are dropped by one edit of the MANIFEST, without reading their entries,
-// and their files are removed once no older iterator uses them. The other keys are deleted
-// one by one, in batches; so are all keys of a table from which an open snapshot or
-// transaction can still see something.
+// and their files are removed before DeleteRange returns, except for those that older
+// iterators still use. The other keys are deleted one by one, in batches; so are all keys of
+// a table from which an open snapshot or transaction can still see something.
 //
 // The call as a whole is not atomic: concurrent reads may find some of the keys deleted and
 // others not. An existing Iter, Snapshot or Tx sees what it saw before. An older value of a
@@ -46,6 +46,9 @@ func (d *DB) DeleteRange(ctx context.Context, from, to []byte) error {
 		if r.done {
 			// This iterator records the range as a gap.
 			d.hasAny(&IterOptions{LowerBound: from, UpperBound: to, DontFillCache: true}, latest)
+			if r.dropped {
+				d.awaitRemoval(ctx)
+			}
 			return nil
 		}
 		if err := r.deleteKeys(ctx); err != nil {
@@ -56,10 +59,11 @@ func (d *DB) DeleteRange(ctx context.Context, from, to []byte) error {
 
 // rangeDeletion is a call of DeleteRange. It searches the tables that it will not drop, the
 // rest, at a sequence number up to which everything is durable and in tables, and deletes
-// each key of the range that has a value there. Once it finds none, it can drop the other
-// tables: nothing can reappear in their place, whichever later writes a crash loses. The
-// last search and the drop are one step on the compacting goroutine, so no compaction can
-// move an entry from these tables to the rest in between; what flushes add has higher
+// each key of the range that has a value there. It leaves keys that were put after the call
+// began: otherwise it might never end beside writers. Once it finds none, it can drop the
+// other tables: nothing can reappear in their place, whichever later writes a crash loses.
+// The last search and the drop are one step on the compacting goroutine, so no compaction
+// can move an entry from these tables to the rest in between; what flushes add has higher
 // sequence numbers.
 type rangeDeletion struct {
 	db       *DB
@@ -69,11 +73,16 @@ type rangeDeletion struct {
 	// keepDeletions: tables that hold only tombstones are not dropped either, as they may hide
 	// keys of the rest.
 	keepDeletions bool
+	// unread: a table within the range cannot be read, and may have entries from after the call
+	// began. Then keys that were put since then are deleted, too.
+	unread bool
 
 	at   []byte // where the search for keys continues
 	keys Batch  // the keys found, to be deleted
 	size int    // of the keys, in bytes
-	done bool
+
+	dropped bool // tables have been dropped
+	done    bool
 }
 
 const (
@@ -137,6 +146,7 @@ func (r *rangeDeletion) drop(version *manifest.Version, tables map[*manifest.Tab
 	if failed, err = d.changeVersion(edit, nil, func(*readState) {}); err != nil {
 		return false, failed, err
 	}
+	r.dropped = true
 	d.opts.Logger.Info("dropped tables of a deleted range", "tables", len(edit.Deleted))
 	return false, false, nil
 }
@@ -145,12 +155,15 @@ func (r *rangeDeletion) drop(version *manifest.Version, tables map[*manifest.Tab
 func (r *rangeDeletion) droppable(version *manifest.Version) map[*manifest.TableMeta]bool {
 	d := r.db
 	var within []*manifest.TableMeta
+	r.unread = false
 	for _, metas := range version.Levels {
 		for _, meta := range metas {
 			if bytes.Compare(base.UserKey(meta.Smallest), r.from) >= 0 &&
 				(r.to == nil || bytes.Compare(base.UserKey(meta.Largest), r.to) < 0) {
 				within = append(within, meta)
-				meta.Handle.(*table).load() // not under the lock below; the table keeps the error
+				if _, err := meta.Handle.(*table).load(); err != nil { // not under the lock below
+					r.unread = true
+				}
 			}
 		}
 	}
@@ -222,8 +235,8 @@ func (r *rangeDeletion) find(ctx context.Context, version *manifest.Version, dro
 			continue
 		}
 		last, have = append(last[:0], userKey...), true
-		if base.Kind(t) == base.KindDelete {
-			continue
+		if base.Kind(t) == base.KindDelete || t>>8 > r.began && !r.unread {
+			continue // it hides what is older, and the tables to be dropped have nothing newer
 		}
 		if r.size > maxFoundBytes {
 			r.at = bytes.Clone(userKey)

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/siftdb/sift"
 	"github.com/siftdb/sift/internal/testhook"
@@ -325,7 +328,7 @@ func TestDeleteRangeAtTables(t *testing.T) {
 }
 
 func TestDeleteRangeDropsTables(t *testing.T) {
-	db := mustOpen(t, t.TempDir(), &sift.Options{TableBytes: 64 << 10, MemtableBytes: 128 << 10})
+	db := mustOpen(t, t.TempDir(), &sift.Options{TableBytes: 64 << 10, MemtableBytes: 128 << 10, DisableAutoCompaction: true})
 	defer mustClose(t, db)
 	key := func(i int) []byte { return fmt.Appendf(nil, "key%06d", i) }
 	for i := range 50_000 {
@@ -336,6 +339,10 @@ func TestDeleteRangeDropsTables(t *testing.T) {
 	if err := db.Compact(context.Background(), nil, nil); err != nil {
 		t.Fatal(err)
 	}
+	files := map[string]bool{}
+	for _, table := range db.Tables() {
+		files[table.Path] = true
+	}
 	before := db.Metrics()
 	if err := db.DeleteRange(context.Background(), key(1000), key(49_000)); err != nil {
 		t.Fatal(err)
@@ -343,6 +350,17 @@ func TestDeleteRangeDropsTables(t *testing.T) {
 	after := db.Metrics()
 	if n := after.LastSequence - before.LastSequence; n > 48_000/4 {
 		t.Errorf("%d keys were deleted one by one", n)
+	}
+	for _, table := range db.Tables() {
+		delete(files, table.Path)
+	}
+	for path := range files {
+		if exists(path) {
+			t.Errorf("%s has been dropped, and is still there", path)
+		}
+	}
+	if len(files) < 3 {
+		t.Errorf("%d tables have been dropped", len(files))
 	}
 	if got := contents(t, db); len(got) != 2000 {
 		t.Errorf("%d keys are left", len(got))
@@ -393,5 +411,37 @@ func TestDeleteRangeErrors(t *testing.T) {
 	defer mustClose(t, ro)
 	if err := ro.DeleteRange(context.Background(), nil, nil); !errors.Is(err, sift.ErrReadOnly) {
 		t.Errorf("read-only: %v", err)
+	}
+}
+
+// TestDeleteRangeEnds: DeleteRange ends beside writers that put keys into the range all the time.
+func TestDeleteRangeEnds(t *testing.T) {
+	db := mustOpen(t, t.TempDir(), nil)
+	defer mustClose(t, db)
+	putKeys(t, db, "a", "k", "m0-00000", "z")
+	var stop atomic.Bool
+	var writers sync.WaitGroup
+	for w := range 4 {
+		writers.Go(func() {
+			for i := 0; !stop.Load(); i++ {
+				if err := db.Put(fmt.Appendf(nil, "m%d-%05d", w, i%5000), nil, sift.NoSync); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	err := db.DeleteRange(ctx, []byte("b"), []byte("y"))
+	stop.Store(true)
+	writers.Wait()
+	if err != nil {
+		t.Error(err)
+	}
+	for key, want := range map[string]bool{"a": true, "k": false, "z": true} {
+		if has, err := db.Has([]byte(key)); has != want || err != nil {
+			t.Errorf("Has(%s) is %v, %v", key, has, err)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package sift
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -35,6 +36,18 @@ func (d *DB) removeMatching(obsolete func(kind manifest.FileKind, num uint64) bo
 func (d *DB) removeObsolete(path string) {
 	if err := d.fs.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		d.opts.Logger.Warn("removing an obsolete file failed", "path", path, "err", err)
+	}
+}
+
+// awaitRemoval returns when the files of the tables that the current version no longer has are
+// removed, apart from those that iterators still use, or when ctx ends or Close begins.
+func (d *DB) awaitRemoval(ctx context.Context) {
+	removed := make(chan struct{})
+	d.retired.do(func() { d.cleaner.do(func() { close(removed) }) })
+	select {
+	case <-removed:
+	case <-ctx.Done():
+	case <-d.bg.closed.Done():
 	}
 }
 

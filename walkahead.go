@@ -3,6 +3,7 @@ package sift
 import (
 	"bytes"
 	"sync/atomic"
+	"time"
 
 	"github.com/siftdb/sift/internal/gap"
 )
@@ -10,11 +11,12 @@ import (
 // Deleting the keys after a gap one after the other extends the gap, so that the next iterator does
 // not meet all the tombstones: after every aheadEvery deletions in ascending order, the goroutine
 // that committed the last one walks over them. This takes about a third as long as the deletions
-// themselves, and stops when no iterator has used a gap for aheadUnused deletions, so that at most
-// some tenths of a second are wasted. Without gaps it does nothing.
+// themselves, but many times as long if what they delete are large values in tables, whose blocks it
+// reads. It stops when such walks have taken aheadUnused since an iterator last used a gap. Without
+// gaps it does nothing.
 const (
 	aheadEvery  = 128
-	aheadUnused = 1 << 22
+	aheadUnused = time.Second
 	// aheadMost bounds a walk, per deletion: there may be other tombstones after the gap.
 	aheadMost = 4
 )
@@ -43,12 +45,12 @@ func (r *deletedRun) take() (run deletedRun) {
 	return run
 }
 
-// aheadWork counts the deletions that were walked over since an iterator last used a gap.
-type aheadWork struct{ n atomic.Int64 }
+// aheadWork is how long walks have taken since an iterator last used a gap, in nanoseconds.
+type aheadWork struct{ ns atomic.Int64 }
 
 func (w *aheadWork) used() {
-	if w.n.Load() != 0 {
-		w.n.Store(0)
+	if w.ns.Load() != 0 {
+		w.ns.Store(0)
 	}
 }
 
@@ -57,8 +59,8 @@ func (d *DB) walkAhead(run deletedRun) {
 	if run.n == 0 {
 		return
 	}
-	unused := d.ahead.n.Load() + int64(run.n)
-	if unused > aheadUnused {
+	unused := d.ahead.ns.Load()
+	if unused > int64(aheadUnused) {
 		return
 	}
 	s := d.state.Load()
@@ -69,6 +71,7 @@ func (d *DB) walkAhead(run deletedRun) {
 	if g == nil || g.To == nil || bytes.Compare(g.To, run.to) > 0 {
 		return
 	}
+	begin := time.Now()
 	it, err := d.openIter(&IterOptions{LowerBound: g.From, UpperBound: append(run.to, 0), DontFillCache: true}, latest, nil)
 	if it == nil || err != nil {
 		return // gaps only save time
@@ -76,5 +79,6 @@ func (d *DB) walkAhead(run deletedRun) {
 	it.most = aheadMost * run.n
 	it.First()
 	it.Close()
-	d.ahead.n.Store(unused) // undo the reset by this iterator
+	// This also undoes the reset by this iterator.
+	d.ahead.ns.Store(unused + int64(time.Since(begin)))
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/siftdb/sift/internal/gap"
 	"github.com/siftdb/sift/internal/vfs/vfstest"
@@ -58,6 +59,7 @@ func TestWalkAhead(t *testing.T) {
 		}
 		return int(binary.BigEndian.Uint32(gaps[0].To))
 	}
+	begin := time.Now()
 	remove(1000)
 	if n := end(); n != 0 {
 		t.Errorf("nobody has iterated, and there is a gap up to %d", n)
@@ -71,17 +73,25 @@ func TestWalkAhead(t *testing.T) {
 	if n := end(); n > head || n <= head-aheadEvery {
 		t.Errorf("%d keys are deleted, and the gap ends at %d", head, n)
 	}
-	const left = 5000
-	d.ahead.n.Store(aheadUnused - left) // as if so many had been deleted
-	at := head
-	remove(2 * left)
-	if n := end(); n < at+left/2 || n > at+left+aheadEvery {
+	took := d.ahead.ns.Load()
+	if took <= 0 || took > int64(time.Since(begin)) {
+		t.Errorf("the walks took %v of %v", time.Duration(took), time.Since(begin))
+	}
+	d.ahead.ns.Store(int64(aheadUnused) + 1)
+	at := end()
+	remove(1000)
+	if n := end(); n != at {
 		t.Errorf("without iterators the gap went on from %d to %d", at, n)
 	}
 	first()
-	if n := end(); n != head {
-		t.Errorf("an iterator found %d, and the gap ends at %d", head, n)
+	if n := end(); n != head || d.ahead.ns.Load() != 0 {
+		t.Errorf("an iterator found %d, and the gap ends at %d, after walks of %d ns", head, n, d.ahead.ns.Load())
 	}
+	remove(1000)
+	if n := end(); n > head || n <= head-aheadEvery {
+		t.Errorf("after an iterator, %d keys are deleted, and the gap ends at %d", head, n)
+	}
+	first()
 	head++ // this key stays
 	at = end()
 	remove(1000)
