@@ -104,17 +104,20 @@ func (c *committer) flushAll() error {
 	return nil
 }
 
-// writeSorted writes the operations into tables for a level, which it chooses.
+// writeSorted writes the operations into tables for a level, which it chooses. The tables grow with
+// what has been written, as those of compactions grow with the level.
 func (d *DB) writeSorted(ctx context.Context, ops iter.Seq2[Op, error], seq uint64) (level int, metas []*manifest.TableMeta, err error) {
 	version := d.refVersion()
 	defer d.releaseVersion(version)
 	level = max(version.Deepest, 1)
 	input := newSortedOps(ops, seq)
+	cfg := d.compactConfig()
 	metas, stats, err := d.runJob(ctx, &compact.Job{
 		Input:        input,
 		Boundaries:   []uint64{seq}, // there is one entry per key
 		Writer:       d.tableOptions(level),
-		TableBytes:   int64(d.compactConfig().LevelTableBytes(level)),
+		TableBytes:   int64(cfg.LevelTableBytes(level)),
+		GrowTables:   func(written int64) int64 { return int64(cfg.LastTableBytes(uint64(written))) },
 		NothingBelow: compact.NothingBelow(version, &compact.Plan{}, d.mayContain),
 	})
 	for _, meta := range metas {

@@ -182,6 +182,32 @@ func TestIngestLevels(t *testing.T) {
 	}
 }
 
+// TestIngestTableSizes: the tables of a large ingestion grow, and it is found in them.
+func TestIngestTableSizes(t *testing.T) {
+	const tableBytes = 2 << 10
+	o := &sift.Options{MemtableBytes: 8 << 10, TableBytes: tableBytes, LevelBaseBytes: 8 << 10, LevelMultiplier: 4, BlockBytes: 256, DisableCompression: true, DisableAutoCompaction: true}
+	testhook.Apply(o, testhook.Settings{FS: vfstest.NewMem()})
+	db := mustOpen(t, "/db", o)
+	defer mustClose(t, db)
+	const keys = 3000 // some 380 KiB; level 3 may have 128 KiB, and level 4 may have 512
+	want := numbered(0, keys, 1, strings.Repeat("v", 100))
+	ingest(t, db, want)
+	tables := db.Tables()
+	for i, table := range tables[:len(tables)-1] {
+		least := uint64(tableBytes)
+		if i > len(tables)/2 {
+			least = 4 * tableBytes // level 4
+		}
+		if table.Size < least || table.Size > 8*tableBytes {
+			t.Errorf("table %d of %d has %d bytes, want %d and more", i, len(tables), table.Size, least)
+		}
+	}
+	it, err := db.NewIter(nil)
+	if got := allOf(t, it, err); !maps.Equal(got, want) {
+		t.Errorf("%d keys, want %d", len(got), keys)
+	}
+}
+
 // TestIngestConflicts checks that transactions conflict with what was ingested since
 // they began, wherever it is by then, including transactions that began while it was
 // being written to tables.

@@ -135,7 +135,8 @@ type Options struct {
 	// 1 MiB only if Memory is less than 16 MiB.
 	MemtableBytes int
 	// TableBytes is the size at which a compaction begins a new table in levels 1 and 2.
-	// It doubles with each further level, up to a sixteenth of Memory. From 1 KiB to 1 GiB.
+	// It doubles with each further level, up to a sixteenth of Memory; the tables of an Ingest grow
+	// like that with its size. From 1 KiB to 1 GiB.
 	// Default: half of MemtableBytes, but at least 1 and at most 8 MiB.
 	TableBytes int
 	// BlockBytes is the size of a data block before compression; only a single entry that is

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -212,6 +213,39 @@ func TestFilterMemoryMetrics(t *testing.T) {
 		if !within() {
 			t.Errorf("limit %d: %d bytes, and Metrics says %d", limit, has, total)
 		}
+		mustClose(t, db)
+	}
+}
+
+// TestManyDatabases: a process can have hundreds of databases with default options.
+func TestManyDatabases(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector, which the short tests run under, takes memory of its own")
+	}
+	if !inChild(t) {
+		return
+	}
+	const databases, most = 200, 100 << 10 // bytes of each
+	dir := t.TempDir()
+	debug.FreeOSMemory()
+	before := anonymous(t)
+	var dbs []*sift.DB
+	for i := range databases {
+		db := mustOpen(t, filepath.Join(dir, strconv.Itoa(i)), nil)
+		if err := db.Put([]byte("key"), []byte("value"), sift.NoSync); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := db.Get([]byte("key")); err != nil {
+			t.Fatal(err)
+		}
+		dbs = append(dbs, db)
+	}
+	has := anonymous(t) - before
+	t.Logf("%d databases take %.1f MiB", databases, float64(has)/(1<<20))
+	if has > databases*most {
+		t.Errorf("a database takes %d bytes", has/databases)
+	}
+	for _, db := range dbs {
 		mustClose(t, db)
 	}
 }

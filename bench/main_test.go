@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/siftdb/sift/bench/memory"
 	"github.com/siftdb/sift/bench/result"
 )
 
@@ -132,6 +133,35 @@ func TestList(t *testing.T) {
 	for _, want := range []string{"sift", "goleveldb", "pebble", "badger", "bbolt", "rocksdb", "leveldb", "readmissing", "ycsb-f"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+}
+
+// TestMemoryRows: all rows have the columns of the head.
+func TestMemoryRows(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		var out bytes.Buffer
+		(&memoryCmd{}).row(&streams{out: &out}, memory.Result{Killed: killed}, 1)
+		head, _, _ := strings.Cut(memoryHead, "\n")
+		if want := strings.Count(head, "|"); strings.Count(out.String(), "|") != want || strings.Count(memoryHead, "|") != 2*want {
+			t.Errorf("%q, with the head\n%s", out.String(), memoryHead)
+		}
+	}
+}
+
+// TestMemoryPlots draws plots into a new directory.
+func TestMemoryPlots(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "plots")
+	c := memoryCmd{Plots: dir}
+	for _, workload := range []string{memory.Absent, memory.Open} {
+		c.results = append(c.results, memory.Result{Case: memory.Case{Engine: "sift", Workload: workload, Limit: 64 << 20}, Ops: 1, Seconds: 1})
+	}
+	if err := c.plot(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"memory-absent.svg", "memory-open.svg"} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Size() == 0 {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -10,22 +11,30 @@ import (
 
 	"github.com/siftdb/sift/bench/measure"
 	"github.com/siftdb/sift/bench/memory"
+	"github.com/siftdb/sift/bench/report"
 )
 
+// memoryHead is the head of a table. "then ms" is the time that was measured, after opening.
+const memoryHead = "| | data / memory | open ms | then ms | ops/s | CPU µs | p99 µs | reads | bytes read | resident MiB | anonymous MiB | peak MiB | major faults |\n" +
+	"| :--- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+
 type memoryCmd struct {
-	Engines   []string      `name:"engines" default:"sift,pebble,goleveldb,badger,rocksdb" help:"Stores. Variants of sift: sift/nomap without memory mapping, sift/map with unlimited MapBytes, sift/cache with a block cache of a quarter of the memory, sift/memory with Options.Memory set." placeholder:"LIST"`
+	Engines   []string      `name:"engines" default:"sift,pebble,goleveldb,badger,rocksdb" help:"Stores. Variants of sift: sift/nomap without memory mapping, sift/map with unlimited MapBytes, sift/cache with a block cache of a quarter of the memory, sift/memory with Options.Memory set. rocksdb/filters has indexes and filters beside its cache, always in memory." placeholder:"LIST"`
 	Limits    []int64       `name:"limits" default:"64,256" help:"Memory limits in MiB." placeholder:"MIB,..."`
 	Num       int           `name:"num" default:"5000000" help:"Keys in each database." placeholder:"N"`
 	FillNum   int           `name:"fill_num" default:"0" help:"Keys that fill writes; by default a quarter of --num." placeholder:"N"`
 	ValueSize int           `name:"value_size" default:"100" help:"Bytes per value, half of them compressible."`
-	Workloads []string      `name:"workloads" default:"absent,present,scan,mixed,fill" enum:"absent,present,scan,mixed,overwrite,fill,all" help:"Workloads." placeholder:"LIST"`
+	Workloads []string      `name:"workloads" default:"absent,present,scan,mixed,fill" enum:"absent,present,scan,mixed,overwrite,fill,open,all" help:"Workloads. open: the first 1,000 lookups of present keys after opening, by one goroutine." placeholder:"LIST"`
 	Threads   int           `name:"threads" default:"2" help:"Goroutines."`
 	Time      time.Duration `name:"time" default:"5s" help:"How long each workload is measured."`
 	Warm      time.Duration `name:"warm" default:"3s" help:"How long each workload runs before it is measured."`
-	Preread   bool          `name:"preread" help:"Read all files once before the warm-up, so that it starts with a full page cache, not an empty one."`
+	Preread   bool          `name:"preread" help:"Read all files once before the database is opened, so that the page cache is full at the start, not empty."`
 	Sorted    bool          `name:"sorted" help:"Fill the databases in ascending key order instead of random order, in bulk where the store can; several times as fast, but leaves a single level."`
 	DB        string        `name:"db" default:"" help:"Directory of the databases, which are kept and used again; by default a temporary one that is removed."`
 	JSON      string        `name:"json" default:"" help:"File to append the results to, as one JSON object per line."`
+	Plots     string        `name:"plots" default:"" help:"Directory for a plot of each workload over the limits." placeholder:"DIR"`
+
+	results []memory.Result
 }
 
 func (c *memoryCmd) Run(s *streams) error {
@@ -50,6 +59,26 @@ func (c *memoryCmd) Run(s *streams) error {
 			}
 		}
 	}
+	return c.plot()
+}
+
+// plot writes the plots, if any are wanted.
+func (c *memoryCmd) plot() error {
+	if c.Plots == "" {
+		return nil
+	}
+	if err := os.MkdirAll(c.Plots, 0o755); err != nil {
+		return err
+	}
+	for _, p := range report.MemoryPlots(c.results) {
+		var svg bytes.Buffer
+		if err := report.WriteSVG(&svg, p); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(c.Plots, p.Name+".svg"), svg.Bytes(), 0o644); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -70,8 +99,7 @@ func present(engines []string, s *streams) []string {
 // table measures a workload under a limit for all engines.
 func (c *memoryCmd) table(s *streams, dir string, limit int64, workload string) error {
 	fmt.Fprintf(s.out, "%s, %d MiB\n\n", workload, limit>>20)
-	fmt.Fprint(s.out, "| | data / memory | open ms | ops/s | CPU µs | p99 µs | reads | bytes read | resident MiB | anonymous MiB | peak MiB | major faults |\n")
-	fmt.Fprint(s.out, "| :--- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
+	fmt.Fprint(s.out, memoryHead)
 	for _, e := range c.Engines {
 		name, _, _ := strings.Cut(e, "/")
 		at := memory.Case{Engine: e, Workload: workload, Limit: limit, Keys: c.Num, Value: c.ValueSize, Threads: c.Threads, Time: c.Time, Warm: c.Warm, Preread: c.Preread, Sorted: c.Sorted}
@@ -101,6 +129,7 @@ func (c *memoryCmd) table(s *streams, dir string, limit int64, workload string) 
 			return err
 		}
 		c.row(s, r, size)
+		c.results = append(c.results, r)
 		if err := c.record(r); err != nil {
 			return err
 		}
@@ -112,14 +141,14 @@ func (c *memoryCmd) table(s *streams, dir string, limit int64, workload string) 
 func (c *memoryCmd) row(s *streams, r memory.Result, size int64) {
 	fmt.Fprintf(s.out, "| %s | %.1f | ", r.Engine, float64(size)/float64(r.Limit))
 	if r.Killed {
-		fmt.Fprintln(s.out, "killed | | | | | | | | | |")
+		fmt.Fprintln(s.out, "killed | | | | | | | | | | |")
 		return
 	}
 	reads := "–"
 	if r.Reads >= 0 {
 		reads = fmt.Sprintf("%.3f", r.Reads)
 	}
-	fmt.Fprintf(s.out, "%.0f | %.0f | %.1f | %.0f | %s | %.0f | %.0f | %.0f | %.0f | %d |\n", r.OpenMS, r.PerSecond(), r.CPU, r.P99,
+	fmt.Fprintf(s.out, "%.1f | %.0f | %.0f | %.1f | %.0f | %s | %.0f | %.0f | %.0f | %.0f | %d |\n", r.OpenMS, 1e3*r.Seconds, r.PerSecond(), r.CPU, r.P99,
 		reads, r.ReadBytes, float64(r.Resident)/(1<<20), float64(r.Anonymous)/(1<<20), float64(r.Peak)/(1<<20), r.Faults)
 }
 

@@ -40,6 +40,9 @@ type Config struct {
 	// UseMemory sets sift.Options.Memory to half of Memory; otherwise sift finds out by
 	// itself.
 	UseMemory bool
+	// FiltersInMemory keeps RocksDB's indexes and filters in memory, beside its cache, even if
+	// Memory is set.
+	FiltersInMemory bool
 	// MapBytes is sift.Options.MapBytes.
 	MapBytes int64
 	// BlockBytes is the size of a data block before compression.

@@ -27,8 +27,9 @@ type levelDB struct {
 }
 
 func openLevelDB(c Config) (DB, error) {
+	// Its documentation gives no shares of the memory. Indexes and filters are outside the cache.
 	db, err := leveldb.Open(c.Dir, leveldb.Options{
-		BloomBits: c.bloomBits(), CacheBytes: c.CacheBytes, WriteBufferBytes: int64(c.WriteBufferBytes),
+		BloomBits: c.bloomBits(), CacheBytes: c.share(c.CacheBytes, 4, 8<<20, 1<<40), WriteBufferBytes: c.share(int64(c.WriteBufferBytes), 32, 1<<20, 64<<20),
 		BlockBytes: int64(c.BlockBytes), NoCompression: c.NoCompression, Sync: c.Sync,
 	})
 	if err != nil {

@@ -49,7 +49,7 @@ func openRocks(c Config, mmap bool) (DB, error) {
 		// As "Memory usage in RocksDB" advises, indexes and filters are in the cache, so
 		// that one bound holds for all; "Setup Options and Basic Tuning" gives the cache a
 		// third of the memory.
-		AllInCache: c.Memory > 0,
+		AllInCache: c.Memory > 0 && !c.FiltersInMemory,
 		MmapReads:  mmap,
 	}
 	if bits, ok := bitsOf(c.Filter, "ribbon"); ok {

@@ -19,6 +19,7 @@ const (
 	timedEach = 7
 	mixedEach = 20     // one operation in mixedEach of the workload Mixed is an overwrite
 	rangeLen  = 100000 // entries of a scan
+	firstKeys = 1000   // lookups of Open
 )
 
 // worker is a goroutine that runs a workload.
@@ -50,6 +51,11 @@ func (t *task) run() (r Result, err error) {
 	if err != nil {
 		return r, err
 	}
+	if c.Preread {
+		if err := readFiles(c.Dir); err != nil {
+			return r, err
+		}
+	}
 	begin := time.Now()
 	db, err := e.Open(config)
 	if err != nil {
@@ -57,7 +63,15 @@ func (t *task) run() (r Result, err error) {
 	}
 	r.OpenMS = time.Since(begin).Seconds() * 1e3
 	defer func() { err = errors.Join(err, db.Close()) }()
-	if c.Workload == Fill {
+	switch c.Workload {
+	case Open:
+		c.Threads = 1
+		err = t.measure(&r, set, db, func(w *worker) error {
+			w.done = func() bool { return w.ops == firstKeys }
+			return w.lookups()
+		})
+		return r, err
+	case Fill:
 		if c.Sorted {
 			c.Threads = 1
 		}
@@ -67,18 +81,14 @@ func (t *task) run() (r Result, err error) {
 		}
 		return r, err
 	}
-	if c.Preread {
-		if err := readFiles(c.Dir); err != nil {
-			return r, err
-		}
-	}
 	if c.Warm > 0 {
 		var unused Result
 		if err := t.timed(&unused, set, db, c.Warm); err != nil {
 			return r, err
 		}
 	}
-	return r, t.timed(&r, set, db, c.Time)
+	err = t.timed(&r, set, db, c.Time)
+	return r, err
 }
 
 // timed runs the workload for the duration d.
@@ -160,7 +170,7 @@ func (w *worker) lookups() error {
 	if err != nil {
 		return err
 	}
-	present := w.task.Case.Workload == Present
+	present := w.task.Case.Workload != Absent
 	var key []byte
 	for ; err == nil && !w.done(); w.ops++ {
 		i := w.rng.IntN(w.set.Len())

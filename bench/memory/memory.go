@@ -26,26 +26,27 @@ const (
 	Scan      = "scan"      // scans of 100,000 entries from random keys
 	Mixed     = "mixed"     // 95 % lookups of present keys, 5 % overwrites
 	Overwrite = "overwrite" // puts of present keys
+	Open      = "open"      // the first 1,000 lookups of present keys after opening, by one goroutine
 	All       = "all"       // concurrently: overwrites, scans, lookups, and one full compaction after another
 )
 
 // Workloads lists all workloads.
-var Workloads = []string{Fill, Absent, Present, Scan, Mixed, Overwrite, All}
+var Workloads = []string{Fill, Absent, Present, Scan, Mixed, Overwrite, Open, All}
 
 // errNoGroups is returned where control groups cannot be created.
 var errNoGroups = errors.New("memory cannot be limited here: this needs Linux, control groups and root")
 
 // Case describes the work of one process.
 type Case struct {
-	Engine   string        `json:"engine"` // with a setting, if any: see siftSettings
+	Engine   string        `json:"engine"` // with a setting, if any: see settings
 	Workload string        `json:"workload"`
 	Limit    int64         `json:"limit"` // bytes
 	Keys     int           `json:"keys"`  // that the database holds, or that Fill writes
 	Value    int           `json:"value"` // bytes per value
 	Threads  int           `json:"threads"`
-	Time     time.Duration `json:"time"`    // how long it is measured; Fill ends with its keys
-	Warm     time.Duration `json:"warm"`    // how long it runs before that
-	Preread  bool          `json:"preread"` // all files are read once before the warm-up
+	Time     time.Duration `json:"time"`    // how long it is measured; Fill ends with its keys, and Open with its lookups
+	Warm     time.Duration `json:"warm"`    // how long it runs before that; Fill and Open do not
+	Preread  bool          `json:"preread"` // all files are read once before the database is opened
 	Sorted   bool          `json:"sorted"`  // Fill writes the keys in ascending order, in bulk where the engine can
 	Dir      string        `json:"dir"`
 }
@@ -70,12 +71,13 @@ type Result struct {
 // PerSecond returns the operations per second.
 func (r *Result) PerSecond() float64 { return float64(r.Ops) / r.Seconds }
 
-// siftSettings are the settings that can follow sift's name, as in "sift/nomap".
-var siftSettings = map[string]func(c *engine.Config){
-	"nomap":  func(c *engine.Config) { c.MapBytes = -1 },
-	"map":    func(c *engine.Config) { c.MapBytes = 1 << 50 },
-	"cache":  func(c *engine.Config) { c.CacheBytes = c.Memory / 4 },
-	"memory": func(c *engine.Config) { c.UseMemory = true },
+// settings are the engines with a setting after their names.
+var settings = map[string]func(c *engine.Config){
+	"sift/nomap":      func(c *engine.Config) { c.MapBytes = -1 },
+	"sift/map":        func(c *engine.Config) { c.MapBytes = 1 << 50 },
+	"sift/cache":      func(c *engine.Config) { c.CacheBytes = c.Memory / 4 },
+	"sift/memory":     func(c *engine.Config) { c.UseMemory = true },
+	"rocksdb/filters": func(c *engine.Config) { c.FiltersInMemory = true },
 }
 
 // config returns the case's engine and the configuration to open it with.
@@ -85,8 +87,8 @@ func (c *Case) config() (*engine.Engine, engine.Config, error) {
 		Dir: c.Dir, BloomBits: 10, Keys: c.Keys, BlockBytes: 4 << 10, TxnBatch: 100, Memory: c.Limit,
 	}
 	if setting != "" {
-		set := siftSettings[setting]
-		if name != "sift" || set == nil {
+		set := settings[c.Engine]
+		if set == nil {
 			return nil, o, fmt.Errorf("engine %q has no setting %q", name, setting)
 		}
 		set(&o)

@@ -33,7 +33,7 @@ func TestRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Killed || r.Ops == 0 || w == Fill && r.Ops != keys || r.CPU <= 0 || r.Anonymous <= 0 || r.Resident > c.Limit+32<<20 {
+		if r.Killed || r.Ops == 0 || w == Fill && r.Ops != keys || w == Open && r.Ops != firstKeys || r.CPU <= 0 || r.Anonymous <= 0 || r.Resident > c.Limit+32<<20 {
 			t.Errorf("%s: %+v", w, r)
 		}
 	}
@@ -44,7 +44,7 @@ func TestRun(t *testing.T) {
 
 // TestKnown checks that unknown engines and settings are refused.
 func TestKnown(t *testing.T) {
-	for name, known := range map[string]bool{"sift": true, "sift/nomap": true, "sift/none": false, "pebble/nomap": false, "none": false} {
+	for name, known := range map[string]bool{"sift": true, "sift/nomap": true, "sift/none": false, "pebble/nomap": false, "none": false, "rocksdb/nomap": false} {
 		if err := Known(name); (err == nil) != known {
 			t.Errorf("%s: %v", name, err)
 		}

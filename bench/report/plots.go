@@ -11,6 +11,7 @@ import (
 	"github.com/siftdb/sift/bench/budget"
 	"github.com/siftdb/sift/bench/data"
 	"github.com/siftdb/sift/bench/measure"
+	"github.com/siftdb/sift/bench/memory"
 	"github.com/siftdb/sift/bench/result"
 )
 
@@ -83,7 +84,7 @@ func newColors() *colors { return &colors{map[string]int{}} }
 
 func (c *colors) of(name string) string {
 	library := name
-	if i := strings.IndexAny(name, ":, "); i >= 0 {
+	if i := strings.IndexAny(name, ":,/ "); i >= 0 {
 		library = name[:i]
 	}
 	base, ok := palette[library]
@@ -253,6 +254,25 @@ func (s source) growthPlot() *Plot {
 	}
 	p.Series = l.sorted()
 	return p
+}
+
+// MemoryPlots returns, for each workload, a plot of the operations a second over the memory limit.
+func MemoryPlots(results []memory.Result) []*Plot {
+	var plots []*Plot
+	for _, workload := range memory.Workloads {
+		p := &Plot{Name: "memory-" + workload, X: "memory limit, MiB", Y: "operations a second", XLog: true, YLog: true}
+		l := &lines{colors: newColors()}
+		for _, r := range results {
+			if r.Workload == workload && !r.Killed {
+				p.Title = fmt.Sprintf("Short of memory, %s, %s keys", workload, thousands(float64(r.Keys)))
+				l.add(r.Engine, Point{X: float64(r.Limit) / (1 << 20), Y: r.PerSecond()})
+			}
+		}
+		if p.Series = l.sorted(); len(p.Series) > 0 {
+			plots = append(plots, p)
+		}
+	}
+	return plots
 }
 
 // latencyPlot shows the share of lookups that took longer than a given time.

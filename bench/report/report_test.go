@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/siftdb/sift/bench/budget"
 	"github.com/siftdb/sift/bench/engine"
 	"github.com/siftdb/sift/bench/measure"
+	"github.com/siftdb/sift/bench/memory"
 	"github.com/siftdb/sift/bench/result"
 	"golang.org/x/perf/benchfmt"
 )
@@ -247,6 +249,34 @@ func TestSVG(t *testing.T) {
 	if want := 10 + len(budget.Traffics()); len(plots) != want {
 		t.Errorf("%d plots, want %d", len(plots), want)
 	}
+	checkSVG(t, plots)
+}
+
+// TestMemoryPlots: each workload has a plot, with a line for each engine that survived.
+func TestMemoryPlots(t *testing.T) {
+	at := func(engine, workload string, limit int64, ops int64, killed bool) memory.Result {
+		return memory.Result{Case: memory.Case{Engine: engine, Workload: workload, Limit: limit << 20, Keys: 1000}, Ops: ops, Seconds: 2, Killed: killed}
+	}
+	plots := MemoryPlots([]memory.Result{
+		at("sift", memory.Present, 256, 500, false), at("sift", memory.Present, 64, 100, false), at("sift/nomap", memory.Present, 64, 120, false),
+		at("badger", memory.Present, 64, 0, true), at("sift", memory.Absent, 64, 100, false),
+	})
+	if len(plots) != 2 || plots[0].Name != "memory-absent" || plots[1].Name != "memory-present" {
+		t.Fatalf("plots %+v", plots)
+	}
+	s := plots[1].Series
+	if len(s) != 2 || s[0].Name != "sift" || s[1].Name != "sift/nomap" || s[0].Color == s[1].Color {
+		t.Fatalf("series %+v", s)
+	}
+	if want := []Point{{X: 64, Y: 50}, {X: 256, Y: 250}}; !slices.Equal(s[0].Points, want) {
+		t.Errorf("points %+v, want %+v", s[0].Points, want)
+	}
+	checkSVG(t, plots)
+}
+
+// checkSVG checks that the plots can be drawn, with legends and texts of known lengths.
+func checkSVG(t *testing.T, plots []*Plot) {
+	t.Helper()
 	for _, p := range plots {
 		var b bytes.Buffer
 		if err := WriteSVG(&b, p); err != nil {

@@ -31,6 +31,16 @@ func (c Config) LevelTableBytes(level int) uint64 {
 	return max(c.TableBytes, min(c.TableBytes<<max(level-2, 0), cmp.Or(c.MaxTableBytes, maxTableBytes), maxTableBytes))
 }
 
+// LastTableBytes returns the target size of the tables in the last level of a tree of the given
+// size.
+func (c Config) LastTableBytes(size uint64) uint64 {
+	level := 1
+	for level < manifest.NumLevels-1 && size > c.maxBytes(c.LevelBaseBytes, level) {
+		level++
+	}
+	return c.LevelTableBytes(level)
+}
+
 // The limits of LevelDB, in tables.
 const (
 	// maxGrandparents bounds the overlap of a table with the level two below its own, all of

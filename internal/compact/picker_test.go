@@ -379,6 +379,18 @@ func TestLevelBase(t *testing.T) {
 	}
 }
 
+// TestLastTableBytes: a tree of a given size has tables for the level that it reaches.
+func TestLastTableBytes(t *testing.T) {
+	cfg := Config{TableBytes: 8 << 20, LevelBaseBytes: 64 << 20, LevelMultiplier: 10, MaxTableBytes: 100 << 20}
+	for _, c := range []struct{ size, want uint64 }{
+		{0, 8 << 20}, {640 << 20, 8 << 20}, {640<<20 + 1, 16 << 20}, {6400 << 20, 16 << 20}, {10 << 30, 32 << 20}, {1 << 40, 100 << 20}, {1 << 63, 100 << 20},
+	} {
+		if got := cfg.LastTableBytes(c.size); got != c.want {
+			t.Errorf("%d bytes: tables of %d, want %d", c.size, got, c.want)
+		}
+	}
+}
+
 // TestLevelTableBytes: tables double from level 3 on, up to a bound.
 func TestLevelTableBytes(t *testing.T) {
 	for _, c := range []struct {

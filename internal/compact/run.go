@@ -31,6 +31,9 @@ type Job struct {
 	DeletionRun int
 	// TableBytes is the target size of a table; 0: a single table.
 	TableBytes int64
+	// GrowTables returns the target size of the next table, if larger than TableBytes, when the
+	// given number of bytes have been written. Nil: it does not grow.
+	GrowTables func(written int64) int64
 	// Writer configures the tables.
 	Writer *sstable.WriterOptions
 	// Create creates the file of the next table. The caller owns the files, whether Run
@@ -57,7 +60,7 @@ type Stats struct {
 // Run executes a job. The outputs are durable except for their directory entries (I2). It never
 // splits the versions of a user key over two tables.
 func Run(ctx context.Context, job *Job) (outputs []Output, stats Stats, err error) {
-	r := runner{job: job}
+	r := runner{job: job, tableBytes: job.TableBytes}
 	defer func() { // also if the input panics
 		if r.file == nil {
 			return
@@ -82,6 +85,8 @@ type runner struct {
 	deletions int    // consecutive tombstones up to the current entry
 	tableKeys int    // keys in the table being written
 	shared    []byte // common prefix of the keys in the table being written
+
+	tableBytes int64 // target size of the table being written
 
 	num    uint64
 	file   vfs.File // the table being written, or nil
@@ -131,7 +136,7 @@ func (r *runner) run(ctx context.Context) error {
 			split = r.runEnds(kind) || split
 			split = r.prefixEnds(key) || split
 		}
-		if r.writer != nil && !sameKey && (split || r.job.TableBytes > 0 && r.writer.EstimatedBytes() >= r.job.TableBytes) {
+		if r.writer != nil && !sameKey && (split || r.tableBytes > 0 && r.writer.EstimatedBytes() >= r.tableBytes) {
 			if err := r.finish(); err != nil {
 				return err
 			}
@@ -201,7 +206,7 @@ func (r *runner) prefixEnds(key []byte) bool {
 	n := base.CommonPrefix(r.shared, key)
 	lost := len(r.shared) - n
 	r.shared = r.shared[:n]
-	return lost >= prefixBytes && r.job.TableBytes > 0 && r.writer.EstimatedBytes() >= r.job.TableBytes/prefixShare
+	return lost >= prefixBytes && r.tableBytes > 0 && r.writer.EstimatedBytes() >= r.tableBytes/prefixShare
 }
 
 func (r *runner) begin() error {
@@ -213,6 +218,9 @@ func (r *runner) begin() error {
 		r.buf = bufio.NewWriterSize(f, 64<<10)
 	} else {
 		r.buf.Reset(f)
+	}
+	if r.job.GrowTables != nil {
+		r.tableBytes = max(r.job.TableBytes, r.job.GrowTables(r.stats.BytesOut))
 	}
 	o := *r.job.Writer
 	o.FileNumber = num
