@@ -157,7 +157,7 @@ func (d *DB) compactConfig() compact.Config {
 func (d *DB) wantsRewrite(level int, meta *manifest.TableMeta) bool {
 	t := meta.Handle.(*table)
 	_, err := t.load()
-	return err == nil && (t.filterPolicy() != d.opts.LevelFilters[level].Name() || !t.settled())
+	return err == nil && (t.filterPolicy() != d.opts.LevelFilters[level].Name() || !t.compacted())
 }
 
 // runPlan executes a compaction.

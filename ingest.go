@@ -98,7 +98,7 @@ func (c *committer) flushAll() error {
 	if err := c.db.bg.waitFlushed(); err != nil {
 		return err
 	}
-	if err := c.log.Settle(); err != nil {
+	if err := c.log.SyncSealed(); err != nil {
 		return c.poisoned(err)
 	}
 	return nil

@@ -67,7 +67,7 @@ func (r *iterRoom) init() {
 // setBounds keeps copies of the bounds.
 func (r *iterRoom) setBounds(lower, upper []byte) {
 	free := r.bounds[:]
-	r.lower, r.upper = own(&free, lower), own(&free, upper)
+	r.lower, r.upper = copyBound(&free, lower), copyBound(&free, upper)
 }
 
 // roomyIter is an Iter with its iterRoom, in one allocation.
@@ -76,8 +76,8 @@ type roomyIter struct {
 	room iterRoom
 }
 
-// own returns a copy of a bound, in memory from free if that is enough.
-func own(free *[]byte, bound []byte) []byte {
+// copyBound returns a copy of a bound, in memory from free if that is enough.
+func copyBound(free *[]byte, bound []byte) []byte {
 	if bound == nil || len(bound) > len(*free) {
 		return bytes.Clone(bound)
 	}
@@ -124,7 +124,7 @@ func (it *Iter) First() bool {
 	}
 	it.seek = base.AppendInternalKey(it.seek[:0], nil, it.own, base.KindSeek)
 	it.in.First()
-	return it.forward(it.settleForward(nil))
+	return it.forward(it.findNext(nil))
 }
 
 // Last moves to the last key.
@@ -143,7 +143,7 @@ func (it *Iter) Last() bool {
 	}
 	it.unbounded = true
 	it.in.Last()
-	return it.back(it.settleBackward(true))
+	return it.back(it.findPrev(true))
 }
 
 // SeekGE moves to the first key that is not less than key.
@@ -166,7 +166,7 @@ func (it *Iter) SeekGE(key []byte) bool {
 	}
 	it.seek = base.AppendInternalKey(it.seek[:0], key, seq, base.KindSeek)
 	it.in.SeekGE(it.seek)
-	return it.forward(it.settleForward(nil))
+	return it.forward(it.findNext(nil))
 }
 
 // SeekLT moves to the last key that is less than key.
@@ -190,7 +190,7 @@ func (it *Iter) SeekLT(key []byte) bool {
 	it.unbounded = false
 	it.seek = base.AppendInternalKey(it.seek[:0], key, base.MaxSequence, base.KindSeek)
 	it.in.SeekLT(it.seek)
-	return it.back(it.settleBackward(true))
+	return it.back(it.findPrev(true))
 }
 
 // Next moves to the key after the current one; from before the first key, to the first.
@@ -204,7 +204,7 @@ func (it *Iter) Next() bool {
 		it.seek = base.AppendInternalKey(it.seek[:0], it.keyBuf, 0, base.KindDelete)
 		it.valid, it.backward = false, false
 		it.in.SeekGE(it.seek)
-		return it.forward(it.settleForward(it.keyBuf))
+		return it.forward(it.findNext(it.keyBuf))
 	}
 	r := it.iterRoom
 	r.keyBuf = append(r.keyBuf[:0], it.key...)
@@ -218,7 +218,7 @@ func (it *Iter) Next() bool {
 			return r.track == nil || it.forward(true)
 		}
 	}
-	return it.forward(it.settleForward(r.keyBuf))
+	return it.forward(it.findNext(r.keyBuf))
 }
 
 // Prev moves to the key before the current one; from after the last key, to the last.
@@ -231,7 +231,7 @@ func (it *Iter) Prev() bool {
 		it.valid = false
 		it.in.SeekLT(it.seek)
 	}
-	return it.back(it.settleBackward(false))
+	return it.back(it.findPrev(false))
 }
 
 // isPast reports, of an iterator that is at no key, whether it is before the first key; otherwise
@@ -243,9 +243,9 @@ func (it *Iter) isPast(first bool) bool {
 	return it.err == nil && it.backward == first
 }
 
-// settleForward moves from the position of in to the next visible key other than skip. If skip
+// findNext moves from the position of in to the next visible key other than skip. If skip
 // is nil, in is at seek.
-func (it *Iter) settleForward(skip []byte) bool {
+func (it *Iter) findNext(skip []byte) bool {
 	it.backward, it.valid = false, false
 	sought, tombstones, hidden := skip == nil, 0, false
 	for ; it.in.Valid(); it.in.Next() {
@@ -303,10 +303,10 @@ func (it *Iter) back(ok bool) bool {
 // hidden reports whether an entry with the sequence number is too new for the iterator.
 func (it *Iter) hidden(seq uint64) bool { return seq > it.seq && (seq < ownSeq || seq > it.own) }
 
-// settleBackward moves back from the position of in to the next visible key, and past its
+// findPrev moves back from the position of in to the next visible key, and past its
 // entries, which come oldest first. If sought is true, in is at seek, or at the end of all keys
 // if unbounded.
-func (it *Iter) settleBackward(sought bool) bool {
+func (it *Iter) findPrev(sought bool) bool {
 	it.backward, it.valid = true, false
 	tombstones := 0
 	have := false // key and value hold the newest entry so far of a key

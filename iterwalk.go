@@ -293,7 +293,7 @@ func (w *walk) end(at []byte) {
 	w.watch = nil
 }
 
-// walkForward is settleForward as a walk.
+// walkForward is findNext as a walk.
 func (it *Iter) walkForward(w walk) bool {
 	it.backward, it.valid = false, false
 	var skip []byte
@@ -349,7 +349,7 @@ func (it *Iter) walkForward(w walk) bool {
 	return false
 }
 
-// walkBackward is settleBackward as a walk.
+// walkBackward is findPrev as a walk.
 func (it *Iter) walkBackward(w walk) bool {
 	it.backward, it.valid = true, false
 	have, deleted := false, false

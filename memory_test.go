@@ -85,8 +85,8 @@ func TestMemoryIsACap(t *testing.T) {
 			check("read", i)
 		}
 	}
-	if db.indexes.Loads() == 0 || db.filters.HeldBytes() == 0 {
-		t.Errorf("%d indexes were loaded again, %d bytes of filters are held", db.indexes.Loads(), db.filters.HeldBytes())
+	if loads := db.Metrics().IndexLoads; loads == 0 || db.filters.HeldBytes() == 0 {
+		t.Errorf("%d indexes were loaded again, %d bytes of filters are held", loads, db.filters.HeldBytes())
 	}
 	mustClose(t, db)
 	if held := db.indexes.HeldBytes(); held != 0 {

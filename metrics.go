@@ -27,6 +27,9 @@ type Metrics struct {
 	// BlockReads counts reads of data blocks by lookups and iterators that missed the
 	// block cache, BlockReadBytes their size on disk. CacheHits counts those that hit it.
 	BlockReads, BlockReadBytes, CacheHits uint64
+	// IndexLoads counts how often a read needed the index of a loaded table that was not in memory,
+	// since all indexes together exceed what Options.Memory leaves for them.
+	IndexLoads uint64
 
 	// WastedReadsPerSecond is the expected number of block reads per second that lookups of absent
 	// keys cost, given the filters in memory and the lookups of the last seconds.
@@ -190,6 +193,7 @@ func (d *DB) Metrics() Metrics {
 	m.BlockReads += io.Reads
 	m.BlockReadBytes += io.Bytes
 	m.CacheHits += io.Hits
+	m.IndexLoads = d.indexes.Loads()
 	m.LogBytes = d.stats.logBytes.Load()
 	m.FlushBytes = d.stats.flushBytes.Load()
 	m.CompactReadBytes, m.CompactWriteBytes = d.stats.compactReadBytes.Load(), d.stats.compactWriteBytes.Load()

@@ -303,9 +303,9 @@ func (t *table) filterPolicy() string {
 	return "unknown"
 }
 
-// settled reports whether the table is known to hold one entry per key and no tombstones.
+// compacted reports whether the table is known to hold one entry per key and no tombstones.
 // REQUIRES: it is open.
-func (t *table) settled() bool {
+func (t *table) compacted() bool {
 	p := t.reader.Load().Properties()
 	return p != nil && len(p.Smallest) > 0 && p.NumDeletions == 0 && p.NumKeys == p.NumEntries
 }

@@ -167,8 +167,8 @@ func TestDamageIsLocal(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestSettled: a table is settled if it has one entry per key and no tombstones.
-func TestSettled(t *testing.T) {
+// TestCompacted: a table is compacted if it has one entry per key and no tombstones.
+func TestCompacted(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
 	put := func(key string) error { return db.Put([]byte(key), nil, nil) }
@@ -191,8 +191,8 @@ func TestSettled(t *testing.T) {
 		if _, err := newest.load(); err != nil {
 			t.Fatal(err)
 		}
-		if got := newest.settled(); got != c.want {
-			t.Errorf("table %d is settled: %v", newest.meta.Num, got)
+		if got := newest.compacted(); got != c.want {
+			t.Errorf("table %d is compacted: %v", newest.meta.Num, got)
 		}
 	}
 }

@@ -348,7 +348,7 @@ func (c *committer) rotateFor(room int, ahead bool) error {
 		d.stalled(time.Since(start))
 	}
 	if !ahead {
-		if err := c.log.Settle(); err != nil {
+		if err := c.log.SyncSealed(); err != nil {
 			return c.poisoned(err)
 		}
 	}

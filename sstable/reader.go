@@ -343,9 +343,6 @@ func (r *Reader) Properties() *Properties { return r.props }
 // properties, or nil.
 func (r *Reader) MetaErr() error { return r.metaErr }
 
-// Size returns the length of the file in bytes.
-func (r *Reader) Size() int64 { return r.size }
-
 // ApproximateOffset returns the approximate offset in the file of the key, or of where it
 // would be, or -1 if the index is not in memory and cannot be read.
 func (r *Reader) ApproximateOffset(userKey []byte) int64 {

@@ -317,8 +317,8 @@ func TestIntrospection(t *testing.T) {
 		t.Errorf("%+v", meta)
 	}
 	m, x := r.Footer()
-	if m.end() != x.Offset || x.end() != uint64(r.Size())-footerLen || r.Size() != info.Size {
-		t.Errorf("metaindex %+v, index %+v, size %d", m, x, r.Size())
+	if m.end() != x.Offset || x.end() != uint64(r.size)-footerLen || r.size != info.Size {
+		t.Errorf("metaindex %+v, index %+v, size %d", m, x, r.size)
 	}
 	props, err := r.RawProperties()
 	if err != nil || len(props) < 15 || props[0].Name != propComparator || string(props[0].Value) != comparatorName {

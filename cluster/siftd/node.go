@@ -51,8 +51,10 @@ type Config struct {
 	Peers *cluster.TLS
 	// HTTPAddr is the address of the status page and /metrics; empty means neither.
 	HTTPAddr string
-	// FilterBytes, RequestBytes, MaxClients and MaxBulkBytes are as in serve.Config;
-	// MaxBulkBytes is at most 8 MiB, which is the default.
+	// FilterBytes bounds the memory of all filters; default: 1 GiB. RequestBytes bounds that of
+	// requests, replies, queued transactions and watched keys of all clients; default: 256 MiB.
+	// MaxClients bounds the connections; default: 10000. MaxBulkBytes bounds an argument, and thus a
+	// value; default and maximum: 8 MiB.
 	FilterBytes, RequestBytes int64
 	MaxClients, MaxBulkBytes  int
 	// DB configures the databases, which share a block cache of CacheBytes, by default 64 MiB;

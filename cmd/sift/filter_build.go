@@ -7,6 +7,7 @@ import (
 )
 
 type filterBuildCmd struct {
+	asJSON
 	writing
 	Dir string `arg:"" help:"The database."`
 }
@@ -37,6 +38,12 @@ func (c *filterBuildCmd) Run(e *env) error {
 			return err
 		}
 		m := db.Metrics()
+		if c.JSON {
+			return e.writeJSON(struct {
+				Rewritten   int    `json:"rewritten"`
+				FilterBytes uint64 `json:"filterBytes"`
+			}{n, m.Memory.Filters})
+		}
 		_, err = fmt.Fprintf(e.out, "%s rewritten; the filters take %s\n", amount(n, "table"), size(m.Memory.Filters))
 		return err
 	})

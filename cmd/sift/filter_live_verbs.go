@@ -11,6 +11,7 @@ import (
 )
 
 type liveBuildCmd struct {
+	asJSON
 	elements
 	liveOutput
 	MaxMemory bytesize.Size `default:"16GiB" placeholder:"BYTES" help:"Reject a filter that takes more memory: 64MiB, 500KB or a number of bytes. Default: ${default}."`
@@ -73,6 +74,14 @@ func (c *liveBuildCmd) Run(e *env) error {
 	if err := c.write(f.filter()); err != nil {
 		return err
 	}
+	if c.JSON {
+		return e.writeJSON(struct {
+			Lines int64    `json:"lines"`
+			New   int64    `json:"new"`
+			Bytes int      `json:"bytes"`
+			FPR   *float64 `json:"fpr"`
+		}{total, fresh, f.filter().MemoryBytes(), ifNumber(f.filter().FPR())})
+	}
 	_, err = fmt.Fprintf(e.out, "%s, %s new; %s; FPR now %s\n", amount(total, "line"), count(fresh), size(f.filter().MemoryBytes()), rate(f.filter().FPR()))
 	return err
 }
@@ -86,6 +95,7 @@ func (c *liveBuildCmd) fits(f lineSet) error {
 }
 
 type liveMergeCmd struct {
+	asJSON
 	elements
 	liveOutput
 	liveLimit
@@ -122,6 +132,16 @@ func (c *liveMergeCmd) Run(e *env) error {
 	}
 	if err := c.write(all.filter()); err != nil {
 		return err
+	}
+	if c.JSON {
+		n := all.filter().ApproxCount()
+		return e.writeJSON(struct {
+			Files int      `json:"files"`
+			Kind  string   `json:"kind"`
+			Count *uint64  `json:"count"`
+			Bytes int      `json:"bytes"`
+			FPR   *float64 `json:"fpr"`
+		}{len(c.Files), kindOfFilter(all.filter()), ifKnown(n, n != math.MaxUint64), all.filter().MemoryBytes(), ifNumber(all.filter().FPR())})
 	}
 	_, err := fmt.Fprintf(e.out, "%s of %s; elements: %s; FPR now %s\n", amount(len(c.Files), "file"),
 		kindOfFilter(all.filter()), approxCount(all.filter()), rate(all.filter().FPR()))

@@ -58,6 +58,26 @@ func TestJSON(t *testing.T) {
 	if table := stats["tables"].([]any)[0].(map[string]any); table["smallest"] != "a" || table["largest"] != "c" || table["filter"] != "ribbon(12)" {
 		t.Errorf("table %v", table)
 	}
+	var path string
+	for line := range strings.Lines(mustSift(t, "", "tables", "--json", db)) {
+		table := decode(t, line)
+		if path, _ = table["path"].(string); table["level"] != 0.0 || table["smallest"] != "a" || table["largest"] != "c" || table["keys"] != 3.0 {
+			t.Errorf("table %v", table)
+		}
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("tables has no path: %v", err)
+	}
+	if b := decode(t, mustSift(t, "", "filter", "build", "--json", "--filter", "bloom(10)", db)); b["rewritten"] != 1.0 || b["filterBytes"].(float64) == 0 {
+		t.Errorf("filter build %v", b)
+	}
+	file := filepath.Join(t.TempDir(), "filter")
+	if b := decode(t, mustSift(t, "a\nb\na\n", "filter", "live", "build", "--json", "bloom(items=100,fpr=0.001)", "-o", file)); b["lines"] != 3.0 || b["new"] != 2.0 || b["bytes"].(float64) == 0 {
+		t.Errorf("filter live build %v", b)
+	}
+	if m := decode(t, mustSift(t, "", "filter", "live", "merge", "--json", file, file, "-o", file+"2")); m["files"] != 2.0 || m["kind"] != "bloom" || m["count"] != 2.0 {
+		t.Errorf("filter live merge %v", m)
+	}
 	if check := decode(t, mustSift(t, "", "check", "--json", db)); check["keys"] != 3.0 || len(check["faults"].([]any)) != 0 {
 		t.Errorf("check %v", check)
 	}

@@ -45,6 +45,7 @@ type commands struct {
 	Compact    compactCmd    `cmd:"" help:"Compact tables into the deepest level."`
 	Checkpoint checkpointCmd `cmd:"" help:"Copy a database with hard links."`
 	Stats      statsCmd      `cmd:"" help:"Print statistics of a database, level by level."`
+	Tables     tablesCmd     `cmd:"" help:"Print a line for each table."`
 	Filter     filterCmd     `cmd:"" help:"Inspect, build and size filters."`
 	Shell      shellCmd      `cmd:"" help:"Run verbs interactively, or from a script."`
 	Browse     browseCmd     `cmd:"" help:"Show keys, tables, blocks and filters in a web browser."`

@@ -59,7 +59,7 @@ func (c *statsCmd) Run(e *env) error {
 			return nil
 		}
 		fmt.Fprintln(e.out)
-		return writeTables(e, tables)
+		return writeTables(e, tables, false)
 	})
 }
 
@@ -97,18 +97,6 @@ func (c *statsCmd) json(e *env, m *sift.Metrics, tables []sift.TableMetrics, lev
 		}
 	}
 	return e.writeJSON(stats)
-}
-
-// writeTables prints a line for each table.
-func writeTables(e *env, tables []sift.TableMetrics) error {
-	t := columns{left: map[int]bool{5: true}}
-	t.add("level", "table", "size", "keys", "tombstones", "filter")
-	for i := range tables {
-		m := &tables[i]
-		t.add(strconv.Itoa(m.Level), fmt.Sprintf("%06d", m.Num), size(m.Size),
-			known(m.Keys, m.Keys > 0), known(m.Deletions, m.Entries > 0), filterName(m))
-	}
-	return t.write(e.out)
 }
 
 // known formats a number, or a question mark if it is unknown.

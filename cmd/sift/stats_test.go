@@ -22,6 +22,11 @@ func TestStats(t *testing.T) {
 	out = regexp.MustCompile(` +SIZE`).ReplaceAllString(out, "  SIZE")
 	golden(t, "stats.txt", out)
 
+	out = mustSift(t, "", "tables", db)
+	if !regexp.MustCompile(`(?m)^0 +000005 +.* 1,000 +0  ribbon\(12\)  key000000  key000999$`).MatchString(out) || strings.Count(out, "\n") != 3 {
+		t.Errorf("tables prints\n%s", out)
+	}
+
 	mustSift(t, "", "put", "--filter", "none", db, "key000007", "back")
 	out = mustSift(t, "", "stats", db)
 	if !regexp.MustCompile(`(?m)^total +3 `).MatchString(out) {

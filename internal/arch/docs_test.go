@@ -19,8 +19,8 @@ const maxProseColumns = 100
 // link matches the target of a Markdown link or image.
 var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
-// TestDocs looks for broken relative links in all Markdown files, and for a README that has grown
-// too long or too wide.
+// TestDocs looks for broken relative links in all Markdown files, fragments included, and for a
+// README that has grown too long or too wide.
 func TestDocs(t *testing.T) {
 	root := filepath.Join("..", "..")
 	pages := 0
@@ -73,14 +73,51 @@ func checkLinks(t *testing.T, page, content string) {
 			t.Errorf("%s: %v", page, err)
 			continue
 		}
-		if u.Scheme != "" || u.Path == "" {
+		if u.Scheme != "" {
 			continue
 		}
-		if _, err := os.Stat(filepath.Join(filepath.Dir(page), filepath.FromSlash(u.Path))); err != nil {
-			t.Errorf("%s links to %s: %v", page, m[1], err)
+		target, text := page, content
+		if u.Path != "" {
+			target = filepath.Join(filepath.Dir(page), filepath.FromSlash(u.Path))
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s links to %s: %v", page, m[1], err)
+				continue
+			}
+		}
+		if u.Fragment == "" || filepath.Ext(target) != ".md" {
+			continue
+		}
+		if target != page {
+			b, err := os.ReadFile(target)
+			if err != nil {
+				t.Errorf("%s links to %s: %v", page, m[1], err)
+				continue
+			}
+			text = string(b)
+		}
+		if !hasHeading(text, u.Fragment) {
+			t.Errorf("%s links to %s: there is no such heading", page, m[1])
 		}
 	}
 }
+
+// hasHeading reports whether a page has a heading that the fragment of a link names.
+func hasHeading(content, fragment string) bool {
+	for line := range strings.Lines(content) {
+		title := strings.TrimLeft(line, "#")
+		if title == line {
+			continue
+		}
+		id := strings.ReplaceAll(notInID.ReplaceAllString(strings.ToLower(strings.TrimSpace(title)), ""), " ", "-")
+		if id == fragment {
+			return true
+		}
+	}
+	return false
+}
+
+// notInID matches what a heading loses when it becomes the fragment of a link.
+var notInID = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 
 // retired are phrases that docs/glossary.md replaced by standard terms, in comments, error texts
 // and documentation alike, and British spellings where the project uses American ones.
@@ -89,6 +126,7 @@ var retired = regexp.MustCompile(`(?i)\b(` + strings.Join([]string{
 	"neighbours?", "behaviour", "in its midst", "as ever", "tells? orders", "comes? to rest", "is told of", "drift apart", "anew",
 	"filters? of ranges", "in the form of LevelDB", "Redis' protocol", "knows what it does not hold",
 	"is taken for no filter", "a beginning", "plan of the house", "others can reach",
+	"two commands show", "a reply means", "of what NoSync acknowledged", "the keeper",
 }, "|") + `)\b`)
 
 // TestWords looks for retired phrases in code and documentation, including phrases that span lines.

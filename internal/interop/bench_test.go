@@ -19,7 +19,7 @@ import (
 type store interface {
 	put(key, value []byte) error
 	has(key []byte) (bool, error)
-	settle() error
+	compact() error
 	close() error
 }
 
@@ -33,8 +33,8 @@ func (s siftStore) has(k []byte) (bool, error) {
 	}
 	return err == nil, err
 }
-func (s siftStore) settle() error { return s.db.Compact(context.Background(), nil, nil) }
-func (s siftStore) close() error  { return s.db.Close() }
+func (s siftStore) compact() error { return s.db.Compact(context.Background(), nil, nil) }
+func (s siftStore) close() error   { return s.db.Close() }
 
 type goStore struct{ db *leveldb.DB }
 
@@ -46,8 +46,8 @@ func (s goStore) has(k []byte) (bool, error) {
 	}
 	return err == nil, err
 }
-func (s goStore) settle() error { return s.db.CompactRange(util.Range{}) }
-func (s goStore) close() error  { return s.db.Close() }
+func (s goStore) compact() error { return s.db.CompactRange(util.Range{}) }
+func (s goStore) close() error   { return s.db.Close() }
 
 func openStores(b *testing.B) map[string]store {
 	b.Helper()
@@ -97,7 +97,7 @@ func BenchmarkBeside(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			if err := stores[name].settle(); err != nil {
+			if err := stores[name].compact(); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -151,7 +151,7 @@ func (e *Env) Open() {
 		if !e.failed("Open", err) {
 			e.DB, e.opened, e.begun = db, true, e.ops()
 			e.closeAt.opened(db)
-			e.settle()
+			e.adopt()
 			return
 		}
 		if e.Err != nil {
@@ -160,8 +160,8 @@ func (e *Env) Open() {
 	}
 }
 
-// settle compares the contents after an open with the oracle.
-func (e *Env) settle() {
+// adopt compares the contents after an open with the oracle.
+func (e *Env) adopt() {
 	contents, err := contentsOf(e.DB)
 	for range 3 {
 		if err == nil || !e.Faults {
@@ -178,7 +178,7 @@ func (e *Env) settle() {
 		return
 	}
 	if !e.failed("scan", err) {
-		if err := e.H.Settle(contents); err != nil {
+		if err := e.H.Adopt(contents); err != nil {
 			e.broken("after Open: %w", err)
 		}
 	}

@@ -240,9 +240,9 @@ func (h *History) after(p int) map[string]string {
 	return state
 }
 
-// Settle checks and adopts the contents after an open without a power cut: all acknowledged
+// Adopt checks and adopts the contents after an open without a power cut: all acknowledged
 // writes must be there, and at most one of the session's failed writes, in full.
-func (h *History) Settle(contents map[string]string) error {
+func (h *History) Adopt(contents map[string]string) error {
 	sum := sumOf(contents)
 	extra := -1
 	if sum != sumOf(h.now) {

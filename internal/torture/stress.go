@@ -105,7 +105,7 @@ func (s *stress) live(n int, life time.Duration) {
 		return
 	}
 	for _, c := range s.clients {
-		c.settle()
+		c.adopt()
 	}
 	fails := s.misbehave(n)
 	ctx, stop := context.WithCancel(context.Background())

@@ -55,8 +55,8 @@ func (c *client) compare(what string, v *view, key, value []byte, found bool) {
 	}
 }
 
-// settle compares the contents after an open with the view, and adopts them.
-func (c *client) settle() {
+// adopt compares the contents after an open with the view, and adopts them.
+func (c *client) adopt() {
 	got := map[string]string{}
 	err := c.s.call("Scan", nil, func() error {
 		for e, err := range c.s.db.Scan(&sift.IterOptions{Prefix: c.prefix()}) {

@@ -15,9 +15,9 @@ package wal
 // a later write asks for one; usually its memtable is in a table before that, and its end is never
 // written to the disk at all. A crash may keep a new log and lose the end of an old one.
 // Recovery detects the gap in the sequence numbers and ends there, so what survives is still a
-// prefix of the writes (I4). A log is settled when it is on disk or no longer needed. Therefore
+// prefix of the writes (I4). A log is finished when it is on disk or no longer needed. Therefore
 //   - no mark is written to a log, and no sync of it is acknowledged, before all older logs are
-//     settled, and
+//     finished, and
 //   - the next write then adds a mark with the number of the previous log's last entry, unless
 //     the log has itself been synced.
 //

@@ -194,24 +194,24 @@ func TestTornEnd(t *testing.T) {
 	}
 }
 
-// TestSettle: a log is settled by a later write that is synced, or by Flushed, and only then
+// TestSealed: a log is finished by a later write that is synced, or by Flushed, and only then
 // does the next one prove what was before it.
-func TestSettle(t *testing.T) {
+func TestSealed(t *testing.T) {
 	f := newFixture(t)
 	f.write(1, false)
 	first := f.rotate()
 	f.write(1, false)
-	if first.settled.Load() || len(f.w.sealed) != 1 {
-		t.Fatal("settled before anything was synced")
+	if first.finished.Load() || len(f.w.sealed) != 1 {
+		t.Fatal("finished before anything was synced")
 	}
 	f.write(1, true)
-	if !first.settled.Load() || len(f.w.sealed) != 0 {
-		t.Fatal("not settled by a write that was synced")
+	if !first.finished.Load() || len(f.w.sealed) != 0 {
+		t.Fatal("not finished by a write that was synced")
 	}
 	second := f.rotate()
 	second.Flushed()
 	if err := f.w.Check(); err != nil || len(f.w.sealed) != 0 {
-		t.Fatal("not settled by Flushed", err)
+		t.Fatal("not finished by Flushed", err)
 	}
 	if err := f.w.Close(); err != nil {
 		t.Fatal(err)

@@ -6,21 +6,21 @@ import (
 )
 
 // Writer writes one log after another. It must not be used concurrently. After an error of Write,
-// Sync, Settle or Check, nothing more may be written: what is on disk is unknown until it is read
+// Sync, SyncSealed or Check, nothing more may be written: what is on disk is unknown until it is read
 // again (I5).
 type Writer struct {
 	live   *Log
-	sealed []*Sealed // earlier logs that are not known to be settled, oldest first
+	sealed []*Sealed // earlier logs that are not known to be finished, oldest first
 	spare  *spare    // the next log, if it is being created ahead
 }
 
-// Sealed is a full log. It is settled once: by a sync, or when its memtable is in a table.
+// Sealed is a full log. It is finished once: by a sync, or when its memtable is in a table.
 // That closes the file.
 type Sealed struct {
-	log     *Log
-	once    sync.Once
-	settled atomic.Bool // err is set
-	err     error       // of the sync
+	log      *Log
+	once     sync.Once
+	finished atomic.Bool // err is set
+	err      error       // of the sync
 }
 
 // spare is a log created ahead.
@@ -55,19 +55,19 @@ func (w *Writer) Write(lastSeq uint64, parts [][]byte, sync bool) (n int64, err 
 			return 0, err
 		}
 		// Without the ends of the earlier logs, recovery would not reach this one.
-		if err := w.Settle(); err != nil {
+		if err := w.SyncSealed(); err != nil {
 			return 0, err
 		}
 	}
 	return l.writer.Offset() - start, nil
 }
 
-// Sync makes the records of the current log durable. Settle does the same for earlier ones.
+// Sync makes the records of the current log durable. SyncSealed does the same for earlier ones.
 func (w *Writer) Sync() error { return w.live.sync() }
 
-// Check forgets the earlier logs that are settled, and returns an error if the sync of one failed.
+// Check forgets the earlier logs that are finished, and returns an error if the sync of one failed.
 func (w *Writer) Check() error {
-	for len(w.sealed) > 0 && w.sealed[0].settled.Load() {
+	for len(w.sealed) > 0 && w.sealed[0].finished.Load() {
 		s := w.sealed[0]
 		if s.err != nil {
 			return s.err
@@ -77,8 +77,8 @@ func (w *Writer) Check() error {
 	return nil
 }
 
-// Settle syncs the earlier logs that are not settled.
-func (w *Writer) Settle() error {
+// SyncSealed syncs the earlier logs that are not finished.
+func (w *Writer) SyncSealed() error {
 	for _, s := range w.sealed {
 		s.sync()
 	}
@@ -121,9 +121,9 @@ func (w *Writer) Replace(next *Log) {
 	w.live = next
 }
 
-// Close settles the earlier logs and closes all logs. It returns the error of the current log.
+// Close finishes the earlier logs and closes all logs. It returns the error of the current log.
 func (w *Writer) Close() error {
-	w.Settle() // it closes the logs; its error ends only further writes
+	w.SyncSealed() // it closes the logs; its error ends only further writes
 	w.dropSpare()
 	return w.live.Close()
 }
@@ -167,19 +167,19 @@ func (w *Writer) dropSpare() {
 	}
 }
 
-// sync settles the log by a sync, unless it is settled already, and returns the error of the sync.
+// sync finishes the log by a sync, unless it is finished already, and returns the error of the sync.
 func (s *Sealed) sync() error {
-	s.settle(s.log.sync)
+	s.finish(s.log.sync)
 	return s.err
 }
 
-// Flushed settles the log, whose memtable is in a table that the MANIFEST names.
-func (s *Sealed) Flushed() { s.settle(func() error { return nil }) }
+// Flushed finishes the log, whose memtable is in a table that the MANIFEST names.
+func (s *Sealed) Flushed() { s.finish(func() error { return nil }) }
 
-func (s *Sealed) settle(how func() error) {
+func (s *Sealed) finish(how func() error) {
 	s.once.Do(func() {
 		s.err = how()
 		s.log.closeLater()
-		s.settled.Store(true)
+		s.finished.Store(true)
 	})
 }

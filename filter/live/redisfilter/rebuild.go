@@ -101,7 +101,7 @@ func (f *Bloom[T]) Rebuild(ctx context.Context, o RebuildOptions, source iter.Se
 
 // rest brings all shards to the epoch of c, and ends the phase draining.
 func (f *Bloom[T]) rest(ctx context.Context, c *config) (*config, error) {
-	if err := f.settle(ctx, c); err != nil {
+	if err := f.raiseEpochs(ctx, c); err != nil {
 		return nil, err
 	}
 	if c.phase != draining {
@@ -125,11 +125,11 @@ func (f *Bloom[T]) advance(ctx context.Context, c *config, p phase, read, also g
 		return nil, ErrTaken
 	}
 	f.config.Store(&next)
-	return &next, f.settle(ctx, &next)
+	return &next, f.raiseEpochs(ctx, &next)
 }
 
-// settleScript raises the epoch of a shard, if it exists.
-const settleScript = `
+// raiseEpochScript raises the epoch of a shard, if it exists.
+const raiseEpochScript = `
 local h = redis.call('GETRANGE', KEYS[1], 0, 7)
 if string.byte(h, 1) ~= 165 then return 0 end
 local b1, b2, b3, b4 = string.byte(h, 5, 8)
@@ -138,12 +138,12 @@ if ((b1 * 256 + b2) * 256 + b3) * 256 + b4 < tonumber(ARGV[1]) then
 end
 return 1`
 
-// settle gives all shards the epoch of c. A shard that is lost stays lost.
-func (f *Bloom[T]) settle(ctx context.Context, c *config) error {
+// raiseEpochs gives all shards the epoch of c. A shard that is lost stays lost.
+func (f *Bloom[T]) raiseEpochs(ctx context.Context, c *config) error {
 	var reqs []*request
 	each := func(g *generation) {
 		for i := range g.shards {
-			reqs = append(reqs, eval(shardKey(g.keys, g, i), settleScript, c.epoch))
+			reqs = append(reqs, eval(shardKey(g.keys, g, i), raiseEpochScript, c.epoch))
 		}
 	}
 	each(&c.read)

@@ -71,8 +71,8 @@ func (it *mergedIterator) failed(in Iterator) bool {
 	return false
 }
 
-// settle makes the iterator with the least key the current one, or with the greatest for goingDown.
-func (it *mergedIterator) settle(p place) bool {
+// choose makes the iterator with the least key the current one, or with the greatest for goingDown.
+func (it *mergedIterator) choose(p place) bool {
 	it.at = -1
 	for i, in := range it.iters {
 		if !in.Valid() {
@@ -99,15 +99,15 @@ func (it *mergedIterator) settle(p place) bool {
 }
 
 func (it *mergedIterator) First() bool {
-	return it.ready() && it.all(-1, Iterator.First) && it.settle(goingUp)
+	return it.ready() && it.all(-1, Iterator.First) && it.choose(goingUp)
 }
 
 func (it *mergedIterator) Last() bool {
-	return it.ready() && it.all(-1, Iterator.Last) && it.settle(goingDown)
+	return it.ready() && it.all(-1, Iterator.Last) && it.choose(goingDown)
 }
 
 func (it *mergedIterator) Seek(key []byte) bool {
-	return it.ready() && it.all(-1, func(in Iterator) bool { return in.Seek(key) }) && it.settle(goingUp)
+	return it.ready() && it.all(-1, func(in Iterator) bool { return in.Seek(key) }) && it.choose(goingUp)
 }
 
 func (it *mergedIterator) Next() bool {
@@ -123,7 +123,7 @@ func (it *mergedIterator) Next() bool {
 		}
 	}
 	in := it.iters[it.at]
-	return (in.Next() || !it.failed(in)) && it.settle(goingUp)
+	return (in.Next() || !it.failed(in)) && it.choose(goingUp)
 }
 
 func (it *mergedIterator) Prev() bool {
@@ -145,7 +145,7 @@ func (it *mergedIterator) Prev() bool {
 		}
 	}
 	in := it.iters[it.at]
-	return (in.Prev() || !it.failed(in)) && it.settle(goingDown)
+	return (in.Prev() || !it.failed(in)) && it.choose(goingDown)
 }
 
 func (it *mergedIterator) Valid() bool { return it.err == nil && it.place >= goingUp }

@@ -30,7 +30,7 @@ var faults = []fault{
 	}, {
 		name: "log-handover", origin: "dgraph-io/badger#153",
 		was:   "a full log was closed without a sync, and the next one was written to and synced",
-		edits: []edit{{"internal/wal/writer.go", "s.settle(s.log.sync)", "s.settle(func() error { return nil })"}},
+		edits: []edit{{"internal/wal/writer.go", "s.finish(s.log.sync)", "s.finish(func() error { return nil })"}},
 		tests: []suite{{torture, "TestCut"}},
 	}, {
 		name: "log-order", origin: "google/leveldb#193",
