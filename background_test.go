@@ -491,8 +491,8 @@ func TestDeletionsFirst(t *testing.T) {
 func TestTableWithoutProperties(t *testing.T) {
 	foreign := new(table)
 	foreign.reader.Store(new(sstable.Reader))
-	if foreign.settled() {
-		t.Error("it is settled")
+	if foreign.compacted() {
+		t.Error("it counts as compacted")
 	}
 	var d DB
 	if !d.mayContain(&manifest.TableMeta{Handle: foreign}, []byte("key")) {
@@ -504,15 +504,15 @@ func TestTableWithoutProperties(t *testing.T) {
 	own := db.state.Load().version.Levels[0][0]
 	x := own.Handle.(*table)
 	p := x.reader.Load().Properties()
-	if !x.settled() || d.mayContain(own, []byte("key000099x")) {
-		t.Error("a table of values is not settled, or contains another key")
+	if !x.compacted() || d.mayContain(own, []byte("key000099x")) {
+		t.Error("a table of values does not count as compacted, or contains another key")
 	}
 	p.FilterPolicy = ""
 	if !d.mayContain(own, []byte("key000099x")) {
 		t.Error("the filter of an unknown policy is asked")
 	}
-	if p.Smallest = nil; x.settled() {
-		t.Error("a table without keys in its properties is settled")
+	if p.Smallest = nil; x.compacted() {
+		t.Error("a table without keys in its properties counts as compacted")
 	}
 }
 

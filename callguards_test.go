@@ -525,14 +525,14 @@ func TestWalkAheadOfClosed(t *testing.T) {
 	faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool { return onTable(op) && op.Kind == vfstest.OpOpen }})
 	ops := faulty.NumOps()
 	db.walkAhead(run)
-	if faulty.NumOps() == ops || db.ahead.n.Load() != 0 {
-		t.Errorf("%d operations, %d deletions are counted", faulty.NumOps()-ops, db.ahead.n.Load())
+	if faulty.NumOps() == ops || db.ahead.ns.Load() != 0 {
+		t.Errorf("%d operations, a walk of %d ns is counted", faulty.NumOps()-ops, db.ahead.ns.Load())
 	}
 	faulty.SetFaults()
 	mustClose(t, db)
 	ops = faulty.NumOps()
 	db.walkAhead(run)
-	if faulty.NumOps() != ops || db.ahead.n.Load() != 0 {
+	if faulty.NumOps() != ops || db.ahead.ns.Load() != 0 {
 		t.Error("a closed database is walked over")
 	}
 }
