@@ -6,8 +6,8 @@ import (
 )
 
 // Writer writes one log after another. It must not be used concurrently. After an error of Write,
-// Sync, SyncSealed or Check, nothing more may be written: what is on disk is unknown until it is read
-// again (I5).
+// Sync, SyncSealed or Check, nothing more may be written: what is on disk is unknown until it is
+// read again (I5).
 type Writer struct {
 	live   *Log
 	sealed []*Sealed // earlier logs that are not known to be finished, oldest first
