@@ -26,6 +26,22 @@ func TestFuseExample(t *testing.T) {
 	}
 }
 
+// TestFuseSeed has the block over five keys for which seed 0 does not work.
+func TestFuseSeed(t *testing.T) {
+	const want = "000000500000000610a00020" + "01000000" + "03040100" + "aabd34f233398399"
+	keys := []string{"10", "11", "12", "13", "14"}
+	units := build(t, Fuse(4), keys...)
+	if got := hex.EncodeToString(units[0]); got != want {
+		t.Fatalf("got  %s\nwant %s", got, want)
+	}
+	r := open(t, Fuse(4), units)
+	for _, k := range keys {
+		if key := NewKey([]byte(k)); !r.MayContain(key) || !fuseMayContainBlock(units[0], key) {
+			t.Errorf("%q is excluded", k)
+		}
+	}
+}
+
 // TestFuseTrailer opens blocks whose trailers are at a bound or beyond it, with matching lengths
 // and checksums unless stated otherwise.
 func TestFuseTrailer(t *testing.T) {

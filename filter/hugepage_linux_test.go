@@ -5,9 +5,64 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"unsafe"
 )
+
+// resident returns how many pages of b are in memory. b begins at a page.
+func resident(t *testing.T, b []byte) int {
+	t.Helper()
+	pages := make([]byte, (len(b)+os.Getpagesize()-1)/os.Getpagesize())
+	_, _, errno := syscall.Syscall(syscall.SYS_MINCORE, uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), uintptr(unsafe.Pointer(&pages[0])))
+	if errno != 0 {
+		t.Skip("mincore:", errno)
+	}
+	n := 0
+	for _, p := range pages {
+		n += int(p & 1)
+	}
+	return n
+}
+
+// TestHugePages: collapse fills whole huge pages, and touches nothing else, if the kernel does so
+// when asked by number.
+func TestHugePages(t *testing.T) {
+	const size, huge = 8 << 20, 2 << 20
+	page := os.Getpagesize()
+	region := func() (whole []byte) {
+		t.Helper()
+		b, err := syscall.Mmap(-1, 0, 2*size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+		if err != nil {
+			t.Skip("mmap:", err)
+		}
+		t.Cleanup(func() {
+			if err := syscall.Munmap(b); err != nil {
+				t.Error(err)
+			}
+		})
+		skip := int(-uintptr(unsafe.Pointer(&b[0])) % huge)
+		return b[skip : skip+size]
+	}
+	// Huge pages may run out: only three failures in a row, each just after the kernel has found
+	// one, count.
+	for range 3 {
+		probe := region()
+		probe[0] = 0
+		if resident(t, probe) != 1 {
+			t.Skip("the kernel uses huge pages unasked, or cannot tell")
+		}
+		if err := syscall.Madvise(probe[:huge], 25); err != nil || resident(t, probe) != huge/page {
+			t.Skip("no huge pages:", err)
+		}
+		b := region()
+		collapse(b[page : len(b)-page])
+		if resident(t, b) == (size-2*huge)/page {
+			return
+		}
+	}
+	t.Error("collapse gets no huge pages, although the kernel has some")
+}
 
 // TestHugePageFlag: the heap's addresses are not marked for huge pages, since the mark would
 // remain when the heap reuses a filter's memory.

@@ -75,6 +75,9 @@ func TestKeyedFormat(t *testing.T) {
 	if !inner.MayContain(Key{Hash: salted(s.Hash([]byte("a")), 1)}) {
 		t.Error("the filter does not hold the salted hash")
 	}
+	if got := salted(0x0123456789abcdef, 1); got != 0x005cb76795d721d5 {
+		t.Errorf("a salted hash is %#x", got)
+	}
 }
 
 // TestKeyedSecret: another secret never opens a filter, since it would exclude keys.

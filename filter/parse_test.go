@@ -68,6 +68,36 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// TestBounds wants parameters that are out of bounds at the nearest bound, and the documented
+// defaults.
+func TestBounds(t *testing.T) {
+	inf, nan := math.Inf(1), math.NaN()
+	for _, c := range []struct {
+		p    Policy
+		want string
+	}{
+		{Bloom(0.9), "bloom(1)"},
+		{Bloom(30.1), "bloom(30)"},
+		{Bloom(nan), "bloom(10)"},
+		{Fuse(3), "fuse(4)"},
+		{Fuse(17), "fuse(16)"},
+		{RocksDBBloom(0), "rocksdb-bloom(1)"},
+		{RocksDBBloom(101), "rocksdb-bloom(100)"},
+		{Ribbon(0.9), "ribbon(1)"},
+		{Ribbon(20.1), "ribbon(20)"},
+		{Ribbon(nan), "ribbon(10)"},
+		{RibbonFPR(0), "ribbon(fpr=9.5367431640625e-07)"},
+		{RibbonFPR(inf), "ribbon(fpr=0.5)"},
+		{RibbonFPR(nan), "ribbon(fpr=0.001)"},
+		{Default(), "ribbon(10)"},
+		{DefaultForFlush(), "ribbon(12)"},
+	} {
+		if got := c.p.Name(); got != c.want {
+			t.Errorf("%s, want %s", got, c.want)
+		}
+	}
+}
+
 func TestOpen(t *testing.T) {
 	keys := []string{"a", "b", "c"}
 	for _, p := range []Policy{Bloom(10), Fuse(8), RocksDBBloom(10)} {

@@ -2,11 +2,13 @@ package filter
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -18,6 +20,41 @@ func rangeOver(t *testing.T, r uint64, p rangePolicy, places ...uint64) *rangeRe
 		t.Fatal(err)
 	}
 	return f.(*rangeReader)
+}
+
+// TestRangeKeyedFormat has the filter over 1, 2 and 100 with an empty prefix at 4 bits per key,
+// under the secret 00 01 .. 0f with a salt of 1: places 4, 10 and 11 of 12.
+func TestRangeKeyedFormat(t *testing.T) {
+	const want = "1a00000000000000" + // upper
+		"3800000000000000" + // lower
+		"0300000000000000" + "0c00000000000000" + // n, r
+		"0100000000000000" + "8bf68f01f7b2a59d" + // salt, check
+		"02000100" + "dd4e1555"
+	s := countedSecret()
+	h := rangeHash{universe: 12, salt: 1, secret: &s}
+	numbers := []uint64{1, 2, 100}
+	var places []uint64
+	for _, x := range numbers {
+		places = append(places, h.code(h.prefix(nil), x))
+	}
+	slices.Sort(places)
+	block := appendRange(places, &h, rangePolicy{bits: 4})
+	if got := hex.EncodeToString(block); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	written, err := hex.DecodeString(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := keyedRangePolicy{rangePolicy{bits: 4}, &s}.Open(written)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range numbers {
+		if !r.MayContainRange(nil, x, x) {
+			t.Errorf("%d is excluded", x)
+		}
+	}
 }
 
 // TestRangeExhaustive compares small filters with the list of their places, for all ranges: places
@@ -118,6 +155,45 @@ func TestRangeAnswersAreExact(t *testing.T) {
 	}
 }
 
+// TestRangeSamples looks up each zero of upper parts of several samples, with places far apart and
+// in clusters, and wants the memory of the samples counted.
+func TestRangeSamples(t *testing.T) {
+	rng := rand.New(rand.NewPCG(13, 14))
+	for _, c := range []struct {
+		desc    string
+		r       uint64
+		holds   func(place uint64) bool
+		samples int
+	}{
+		{"few", 20_000, func(x uint64) bool { return x%5000 == 1 }, 10},
+		{"each", 6000, func(uint64) bool { return true }, 15},
+		{"the first", 20_000, func(x uint64) bool { return x < 3000 }, 16},
+		{"the last", 20_000, func(x uint64) bool { return x >= 17_000 }, 16},
+		{"a third", 12_000, func(uint64) bool { return rng.IntN(3) == 0 }, 14},
+	} {
+		var places []uint64
+		for x := range c.r {
+			if c.holds(x) {
+				places = append(places, x)
+			}
+		}
+		f := rangeOver(t, c.r, rangePolicy{bits: 4}, places...)
+		if len(f.ranks) != c.samples || f.SizeBytes() != len(f.bytes)+4*c.samples {
+			t.Errorf("%s: %d samples, %d bytes of memory for %d bytes, want %d samples", c.desc, len(f.ranks), f.SizeBytes(), len(f.bytes), c.samples)
+		}
+		zeros := uint64(0)
+		for pos := range f.upperBits() {
+			if f.bytes[pos/8]>>(pos%8)&1 != 0 {
+				continue
+			}
+			zeros++
+			if got := f.afterZeros(zeros); got != pos+1 {
+				t.Fatalf("%s: %d zeros end at %d, want %d", c.desc, zeros, got, pos+1)
+			}
+		}
+	}
+}
+
 func TestRangeHashAdd(t *testing.T) {
 	h := rangeHash{universe: 10}
 	for a := range uint64(10) {
@@ -144,6 +220,7 @@ func TestRangeShape(t *testing.T) {
 		{33, 32 << 2, 2, 2, 2, 4},   // 65 and 66
 		{256, 256 << 2, 2, 8, 8, 4}, // one sample's bits
 		{257, 256 << 2, 2, 9, 9, 8}, // one bit more
+		{13, 13 << 5, 5, 1, 2, 4},   // 65 of lower
 		{64, 64 << 30, 30, 2, 30, 4},
 	} {
 		s := newRangeShape(c.n, c.r, c.l)
@@ -204,6 +281,9 @@ func TestRangeTrailer(t *testing.T) {
 		}
 		if err == nil && r.MayContainRange(nil, 0, ^uint64(0)) != (c.n > 0) {
 			t.Errorf("%s: MayContainRange of all numbers is %v", c.desc, c.n == 0)
+		}
+		if c.desc == "version 2" && err != nil && !strings.HasSuffix(err.Error(), c.desc) {
+			t.Errorf("%s: %v", c.desc, err)
 		}
 	}
 	// A word more, or less, than the trailer requires.
@@ -278,6 +358,19 @@ func TestRangeStepsBounds(t *testing.T) {
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s, ranges of %d: %v, want %v", c.policy, c.length, got, c.want)
 		}
+	}
+}
+
+// TestRangeStepsBytes wants the memory of filters over 1,000 keys: some 1,000 zeros and as many
+// ones, the lower bits, the trailer and the samples.
+func TestRangeStepsBytes(t *testing.T) {
+	want := []RangeStep{
+		{4, 8*(32+32) + 40 + 4*4, 0.25},
+		{5, 8*(32+47) + 40 + 4*4, 0.125},
+		{6, 8*(32+63) + 40 + 4*4, 0.0625},
+	}
+	if got := RangeSteps("range(6)", 1000, 1); !slices.Equal(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
 	}
 }
 

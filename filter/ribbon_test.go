@@ -72,6 +72,28 @@ func TestRibbonExample(t *testing.T) {
 	}
 }
 
+// TestRibbonFlags: a filter whose first layer bumps a whole bucket says so in its flags, as one over
+// consecutive hashes does, and another one does not.
+func TestRibbonFlags(t *testing.T) {
+	consecutive := make([]Key, 2200)
+	for i := range consecutive {
+		consecutive[i].Hash = uint64(i)
+	}
+	for _, c := range []struct {
+		desc string
+		keys []Key
+		want byte
+	}{{"consecutive", consecutive, 1}, {"random", ribbonKeys(1, 2200), 0}} {
+		units := finish(t, RibbonFPR(0.5), c.keys)
+		if got := units[0][len(units[0])-ribbonTrailerSize+11]; len(units) != 1 || got != c.want {
+			t.Errorf("%s hashes: %d units, flags %d, want %d", c.desc, len(units), got, c.want)
+		}
+		if err := verify(open(t, RibbonFPR(0.5), units), c.keys); err != nil {
+			t.Errorf("%s hashes: %v", c.desc, err)
+		}
+	}
+}
+
 // TestRibbonPortable pins the bytes of filters with several layers, chunks and units,
 // which are the same on every machine.
 func TestRibbonPortable(t *testing.T) {
@@ -118,6 +140,8 @@ func TestRibbonSplit(t *testing.T) {
 		{RibbonFPR(1.0 / 64), 50_000, []int{4, 2}},
 		{RibbonFPR(1.0 / 512), 50_000, []int{4, 5}},
 		{Ribbon(1), 0, []int{1}},
+		{Ribbon(20), 2075, []int{20}}, // 20 bits per key would be 20.15 columns
+		{Ribbon(20), 50_000, []int{4, 4, 4, 4, 4}},
 	} {
 		var got []int
 		for _, columns := range c.p.(ribbonPolicy).columns(c.n) {

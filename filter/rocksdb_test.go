@@ -2,6 +2,7 @@ package filter
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -64,6 +65,28 @@ func TestRocksDBRejects(t *testing.T) {
 	}
 	if _, err := RocksDBBloom(10).Open([][]byte{good, good}); !errors.Is(err, ErrDamaged) {
 		t.Errorf("two units: error %v", err)
+	}
+}
+
+// TestRocksDBRates builds filters of few bits per key, whose FPR differs most from that of the next
+// number of bits, and compares it with Expect.
+func TestRocksDBRates(t *testing.T) {
+	const n = 30_000
+	for bits := 1; bits <= 13; bits++ {
+		p := RocksDBBloom(bits)
+		w := p.NewWriter()
+		for i := range uint64(n) {
+			w.Add(NewKey(binary.LittleEndian.AppendUint64(nil, i)))
+		}
+		units, err := w.Finish()
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, ok := Expect(p, n)
+		if !ok {
+			t.Fatalf("%s: Expect is not ok", p.Name())
+		}
+		near(t, "FPR of "+p.Name(), open(t, p, units).FPR(), want.FPR, 0.04)
 	}
 }
 

@@ -156,7 +156,7 @@ func Forget(id int, err error) error {
 
 // PlusOne and MinusOne leave the 1 out when the mutant is on.
 type number interface {
-	~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~float64
+	~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~uintptr | ~float64
 }
 
 func PlusOne[T number](id int, a T) T {
