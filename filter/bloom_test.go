@@ -141,7 +141,7 @@ func TestBloomLengths(t *testing.T) {
 		}
 	}
 	for n := range bloomTrailerSize {
-		if _, err := Bloom(10).Open([][]byte{make([]byte, n)}); err == nil || !bloomAsk(make([]byte, n), key.Bytes) {
+		if _, err := Bloom(10).Open([][]byte{make([]byte, n)}); err == nil || !bloomBlockMayContainBytes(make([]byte, n), key.Bytes) {
 			t.Errorf("a block of %d bytes is accepted", n)
 		}
 	}

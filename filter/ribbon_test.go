@@ -167,7 +167,7 @@ func TestRibbonBlockCounts(t *testing.T) {
 		block[len(block)-8] = c.count
 		for i := range byte(20) {
 			key := []byte{i}
-			if got := ribbonMayContainBlock(block, NewKey(key)); got != c.want || ribbonAsk(block, key) != got {
+			if got := ribbonMayContainBlock(block, NewKey(key)); got != c.want || ribbonBlockMayContainBytes(block, key) != got {
 				t.Errorf("%s: key %d is %v", c.desc, i, got)
 			}
 		}
@@ -194,7 +194,7 @@ func TestRibbonAsk(t *testing.T) {
 		i += n - 150
 		k := key(i%40, i)
 		may := ribbonMayContainBlock(block, NewKey(k))
-		if ribbonAsk(block, k) != may || !may && i < n {
+		if ribbonBlockMayContainBytes(block, k) != may || !may && i < n {
 			t.Errorf("key %d: %t, asked %t", i, may, !may)
 		}
 		if !may {

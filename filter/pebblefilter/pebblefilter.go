@@ -79,16 +79,17 @@ func New(p filter.Policy) pebble.FilterPolicy {
 	return &policy{b.MayContain, b}
 }
 
+// policy is the pebble.FilterPolicy of New.
 type policy struct {
-	ask   func(block, key []byte) bool
-	block adapt.Block
+	mayContain func(block, key []byte) bool // block.MayContain
+	block      adapt.Block
 }
 
 func (p *policy) Name() string { return p.block.Name() }
 
 //go:nosplit
 func (p *policy) MayContain(_ pebble.FilterType, block, key []byte) bool {
-	return p.ask(block, key)
+	return p.mayContain(block, key)
 }
 
 func (p *policy) NewWriter(pebble.FilterType) pebble.FilterWriter { return p.block.NewWriter() }
@@ -102,8 +103,8 @@ func From(p pebble.FilterPolicy) filter.Policy {
 	if p == nil || p == pebble.NoFilterPolicy {
 		return filter.None()
 	}
-	if own, ok := p.(*policy); ok {
-		return own.block.Policy()
+	if adapted, ok := p.(*policy); ok {
+		return adapted.block.Policy()
 	}
 	return adapt.From(p, pebble.TableFilter)
 }
