@@ -117,7 +117,7 @@ type rangeReader struct {
 	rangeShape
 	hash  rangeHash
 	drop  uint
-	bytes []byte   // the whole block, or, after Trim, one without a trailer's contents
+	bytes []byte   // the whole block; after Trim its trailer is zero
 	lows  []byte   // bytes from the lower part on
 	ranks []uint32 // samples: the number of ones before each rankEvery bits of the upper part
 }
@@ -184,13 +184,13 @@ func (f *rangeReader) low(i uint64) uint64 {
 	return v & (1<<f.l - 1)
 }
 
-// afterZeros returns the position after the first zeros zeros of the upper part. REQUIRES: there
-// are that many.
+// afterZeros returns the position right after the given number of zeros of the upper part.
+// REQUIRES: there are that many.
 func (f *rangeReader) afterZeros(zeros uint64) uint64 {
 	if zeros == 0 {
 		return 0
 	}
-	k := zeros - 1 // the number of zeros before the last of them
+	k := zeros - 1                                                                   // the number of zeros before the last of them
 	before := func(i int) uint64 { return uint64(i)*rankEvery - uint64(f.ranks[i]) } // zeros before sample i
 	// Except in clusters of keys, zeros are spread evenly: start a galloping search at the sample
 	// where the zero would be if all were.
