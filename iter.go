@@ -30,10 +30,12 @@ type Iter struct {
 	seq       uint64 // entries with higher sequence numbers are invisible, apart from the transaction's writes
 	*iterRoom        // nil: the iterator has had nothing to read
 
-	nothing  bool // the range is empty, and in, too
-	closed   bool
-	valid    bool
-	backward bool   // the last move was backward, or there was none; in is before the current entry, and keyBuf and valueBuf have copies
+	nothing bool // the range is empty, and in, too
+	closed  bool
+	valid   bool
+	// backward is set if the last move was backward, or there was none. in is then before the
+	// current entry, of which keyBuf and valueBuf have copies.
+	backward bool
 	key      []byte // the current key
 	value    []byte // the current value
 	err      error

@@ -793,7 +793,7 @@ func TestTransact(t *testing.T) {
 	}
 }
 
-// Many goroutines add to counters in transactions, beside plain writes of other keys,
+// Many goroutines add to counters in transactions, with concurrent plain writes of other keys,
 // some in large batches: no update is lost, and all transactions commit.
 func TestTxCounters(t *testing.T) {
 	x := newTxs(t, &sift.Options{MemtableBytes: 64 << 10})

@@ -162,7 +162,7 @@ func TestFPRTwice(t *testing.T) {
 	}
 }
 
-// TestHashZero: a first key whose hash is 0 is not mistaken for a repetition.
+// TestHashZero: a first key whose hash is 0 does not count as a duplicate.
 func TestHashZero(t *testing.T) {
 	for _, p := range []Policy{Bloom(10), Fuse(8), Ribbon(10)} {
 		w := p.NewWriter()

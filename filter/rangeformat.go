@@ -190,8 +190,9 @@ func (f *rangeReader) afterZeros(zeros uint64) uint64 {
 	if zeros == 0 {
 		return 0
 	}
-	k := zeros - 1                                                                   // the number of zeros before the last of them
-	before := func(i int) uint64 { return uint64(i)*rankEvery - uint64(f.ranks[i]) } // zeros before sample i
+	k := zeros - 1 // the number of zeros before the last of them
+	// before returns the number of zeros before sample i.
+	before := func(i int) uint64 { return uint64(i)*rankEvery - uint64(f.ranks[i]) }
 	// Except in clusters of keys, zeros are spread evenly: start a galloping search at the sample
 	// where the zero would be if all were.
 	lo, hi := 0, len(f.ranks)

@@ -177,8 +177,9 @@ func TestRibbonBlockCounts(t *testing.T) {
 	}
 }
 
-// TestRibbonAsk: asking for the bytes of a key, of any length, is asking for the key.
-func TestRibbonAsk(t *testing.T) {
+// TestRibbonBlockMayContainBytes: a probe for the bytes of a key, of any length, has the result of a
+// probe for the key.
+func TestRibbonBlockMayContainBytes(t *testing.T) {
 	var keys []Key
 	key := func(n, i int) []byte { return append(fmt.Appendf(nil, "%03d", i), make([]byte, n)...) }
 	const n = 20_000 // enough for several layers
@@ -195,7 +196,7 @@ func TestRibbonAsk(t *testing.T) {
 		k := key(i%40, i)
 		may := ribbonMayContainBlock(block, NewKey(k))
 		if ribbonBlockMayContainBytes(block, k) != may || !may && i < n {
-			t.Errorf("key %d: %t, asked %t", i, may, !may)
+			t.Errorf("key %d: %t, by its bytes %t", i, may, !may)
 		}
 		if !may {
 			excluded++
@@ -206,8 +207,8 @@ func TestRibbonAsk(t *testing.T) {
 	}
 }
 
-// TestRibbonBlockOfShortUnits joins a unit behind a trimmed one: it is not probed, since it is not
-// known which columns it has.
+// TestRibbonBlockOfShortUnits joins a unit after a trimmed one: it is not probed, since its columns
+// are unknown.
 func TestRibbonBlockOfShortUnits(t *testing.T) {
 	p := Ribbon(8)
 	keys := ribbonKeys(21, 30_000)
