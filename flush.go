@@ -98,7 +98,7 @@ func (d *DB) flushMemtables(jobs []*flushJob) error {
 		Input:      memtablesIterator(jobs),
 		Boundaries: d.snapshots.boundaries(&d.visible),
 		Writer:     d.tableOptions(0),
-		// Version has the entries of all older memtables.
+		// The entries of all older memtables are in version.
 		NothingBelow: compact.NothingBelow(version, &compact.Plan{}, d.mayContain),
 		DeletionRun:  max(minDeletions, entries/flushParts),
 	})

@@ -112,9 +112,10 @@ type Options struct {
 	// than they save. Mapped pages that were read count as resident memory of the process
 	// (RssFile), and as page cache: the system reclaims them when it needs them. Reading a
 	// truncated or unreadable file is an error, mapped or not. Negative: tables are not mapped.
-	// Default: on 64-bit Linux and macOS, 1.25 times the memory that the process may use,
-	// according to its container, its machine and GOMEMLIMIT, but at most a quarter of its address
-	// space, if that is limited (ulimit -v); on other systems tables are never mapped.
+	// Systems other than Linux and macOS never map tables. Default: 1.25 times the memory that the
+	// process may use, according to its container, its machine and GOMEMLIMIT, but at most a
+	// quarter of its address space, if that is limited (ulimit -v); on 32-bit systems, tables are
+	// not mapped.
 	MapBytes int64
 	// MaxOpenFiles is the maximum number of open table files; other files are opened when they
 	// are read. Filters and indexes stay in memory when a file is closed. If more reads run

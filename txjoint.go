@@ -46,7 +46,8 @@ const (
 	maxPatience   = time.Second
 )
 
-// joint is a joint transaction. jointQueue.mu guards its fields; *tx is not modified.
+// joint is a joint transaction. jointQueue.mu guards its fields. *tx is not modified before the
+// commit.
 type joint struct {
 	tx      *Tx       // the reads and writes of its members; nil: it has none yet
 	sync    bool      // the commit must sync, since a member is without NoSync

@@ -56,7 +56,8 @@ const numberLen = 8
 // splitAt chooses a fixed length of prefixes. It ignores the longest keys, up to a twentieth. Of the
 // longest of the others it leaves the last 8 bytes to the number, so that numbers distinguish all
 // keys. But prefixes are short enough for two keys per prefix on average, since a range must lie
-// within one prefix, and no shorter than the common prefix of all keys if that leaves 8 bytes.
+// within one prefix, and no shorter than the common prefix of all keys, as far as that leaves 8
+// bytes.
 func (k *rangeKeys) splitAt() int {
 	var lengths, differ []int // number of keys by length, and by the position where they first differ from the previous key
 	count := func(counts *[]int, n int) {

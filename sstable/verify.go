@@ -12,9 +12,8 @@ import (
 
 // Verify reads the whole table from the file, whatever is in memory, and calls report with each
 // fault: wrong checksums, malformed blocks, keys out of order, index entries and properties that
-// contradict the entries, and keys that a filter excludes. A fault is a *sift.CorruptionError, an
-// error that matches sift.ErrUnsupported, or an I/O error. Verify returns an error only if ctx is
-// done.
+// contradict the entries, and keys that a filter excludes. A fault is a *sift.CorruptionError or an
+// I/O error. Verify returns an error only if ctx is done.
 func (r *Reader) Verify(ctx context.Context, report func(error)) error {
 	x, err := r.loadIndex()
 	if err != nil {

@@ -39,8 +39,7 @@ func (s *suite) randomKey(set, i uint64, buf []byte) []byte {
 // keys returns n keys of set 0, from which filters are built.
 func (s *suite) keys(n int, k kind) []filter.Key { return s.keysOf(0, n, k) }
 
-// keysOf returns n keys of a set. Filters are built from set 0, and those of set 1 are
-// absent.
+// keysOf returns n keys of a set. No filter is built from set 1, whose keys are absent.
 func (s *suite) keysOf(set uint64, n int, k kind) []filter.Key {
 	keys := make([]filter.Key, n)
 	buf := make([]byte, 0, 16*n)
