@@ -124,8 +124,8 @@ func (r *rangeDeletion) step(ctx context.Context) (last bool, err error) {
 	return true, err
 }
 
-// drop drops tables. It returns again if a new snapshot sees one of them: the caller must then choose
-// the tables again. failed is that of changeVersion.
+// drop drops tables. again reports that it has not, because a new snapshot sees one of them: the
+// caller must then choose the tables again. failed is that of changeVersion.
 func (r *rangeDeletion) drop(version *manifest.Version, tables map[*manifest.TableMeta]bool) (again, failed bool, err error) {
 	d := r.db
 	// The lock prevents new snapshots until the tables are dropped.
