@@ -33,7 +33,7 @@ type Memtable struct {
 	pending  pending
 	sorted   atomic.Bool   // the order of keys was needed: all entries are in the list
 	reserved atomic.Uint64 // bytes reserved
-	lastSeq  atomic.Uint64 // the sequence number of the last Add, or a higher one
+	lastSeq  atomic.Uint64 // the highest sequence number so far; concurrent Adds may leave a lower one
 }
 
 // New returns an empty memtable for entries of capacityBytes in total, counted by EntrySize.
