@@ -7,12 +7,12 @@ import (
 	"github.com/siftdb/sift/internal/manifest"
 )
 
-// ApproximateSize returns about how many bytes on disk the keys in [from, to) take; nil
-// means no bound. It is exact to about a block at either end of the range in each table.
-// Entries that are still in memtables are not counted, and a table that cannot be read
-// counts as a whole. ApproximateSize needs the indexes of the tables in which the range
-// begins or ends, and loads these tables if they have not been loaded since Open. It returns
-// ErrClosed after Close, and no other error.
+// ApproximateSize returns the approximate number of bytes on disk that the keys in [from, to)
+// take; nil means no bound. In each table it is exact to about a block at either end of the
+// range. It does not count entries in memtables, and counts unreadable tables as a whole.
+// ApproximateSize loads the tables in which the range begins or ends if they have not been
+// loaded since Open, since it needs their indexes. It returns ErrClosed after Close, and no
+// other error.
 func (d *DB) ApproximateSize(from, to []byte) (uint64, error) {
 	g := d.epoch.Enter()
 	defer g.Exit()
@@ -32,8 +32,8 @@ func (d *DB) ApproximateSize(from, to []byte) (uint64, error) {
 	return size, nil
 }
 
-// approximateSize returns the approximate size of the part of a table that a range
-// covers.
+// approximateSize returns the approximate size in bytes of the part of a table within a range.
+// REQUIRES: they overlap.
 func approximateSize(meta *manifest.TableMeta, from, to []byte) uint64 {
 	t := meta.Handle.(*table)
 	fromStart := from == nil || bytes.Compare(from, base.UserKey(meta.Smallest)) <= 0

@@ -57,7 +57,7 @@ func TestQuiet(t *testing.T) {
 	}
 }
 
-// TestRetryPauses: the pause after each failure in a row is twice as long, up to a bound.
+// TestRetryPauses: the pause doubles with each consecutive failure, up to a limit.
 func TestRetryPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := bareDB()
@@ -135,7 +135,7 @@ func withDeletions(t *testing.T, deletions, values int) *DB {
 	if err := db.Compact(context.Background(), nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	for i := range values { // between the tombstones: a run of them gets a table of its own
+	for i := range values { // between the tombstones: a run of them would get a separate table
 		put(fmt.Sprintf("key%06dx", i))
 	}
 	for i := range deletions { // the last one has the highest sequence number of the table
@@ -221,8 +221,8 @@ func TestPickDeletions(t *testing.T) {
 	}
 }
 
-// TestNothingAutomatic: with DisableAutoCompaction, nothing is chosen but jobs; without, nothing is
-// compacted early while a memtable waits.
+// TestNothingAutomatic: with DisableAutoCompaction, only jobs compact; without it, nothing is
+// compacted early while a memtable waits to be flushed.
 func TestNothingAutomatic(t *testing.T) {
 	db := withDeletions(t, minDeletions, 0)
 	if s := db.choose(false); s.some() {
@@ -242,8 +242,7 @@ func TestNothingAutomatic(t *testing.T) {
 	}
 }
 
-// TestDrops: only an edit that removes tables, and adds none, counts as one after which keys may be
-// gone, and gaps with them.
+// TestDrops: only an edit that removes tables, and adds none, counts in readState.drops.
 func TestDrops(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -345,8 +344,8 @@ func TestEmptyIngest(t *testing.T) {
 	}
 }
 
-// TestCloseBehindIngest: an Ingest that can still be completed when Close begins succeeds; one that
-// its caller has canceled, too, returns that.
+// TestCloseBehindIngest: an Ingest that can still be completed when Close begins succeeds; one whose
+// context has been canceled, too, returns the context's error.
 func TestCloseBehindIngest(t *testing.T) {
 	for _, canceled := range []bool{false, true} {
 		faulty := vfstest.Inject(vfstest.NewMem())
@@ -413,7 +412,7 @@ func TestPlanOfUnreadable(t *testing.T) {
 	}
 }
 
-// TestOtherPrefixer: a filter is not asked for prefixes unless it holds those of the database's own
+// TestOtherPrefixer: a filter is probed for prefixes only if it contains those of the database's
 // Prefixer.
 func TestOtherPrefixer(t *testing.T) {
 	mem := vfstest.NewMem()
@@ -487,7 +486,7 @@ func TestDeletionsFirst(t *testing.T) {
 }
 
 // TestTableWithoutProperties: a table of another program may have tombstones and several entries of
-// a key, and its filter is not asked before a tombstone is dropped.
+// a key, and its filter is not probed before a tombstone is dropped.
 func TestTableWithoutProperties(t *testing.T) {
 	foreign := new(table)
 	foreign.reader.Store(new(sstable.Reader))
@@ -509,7 +508,7 @@ func TestTableWithoutProperties(t *testing.T) {
 	}
 	p.FilterPolicy = ""
 	if !d.mayContain(own, []byte("key000099x")) {
-		t.Error("the filter of an unknown policy is asked")
+		t.Error("the filter of an unknown policy is probed")
 	}
 	if p.Smallest = nil; x.compacted() {
 		t.Error("a table without keys in its properties counts as compacted")

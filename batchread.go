@@ -13,12 +13,12 @@ import (
 
 // Op is an operation of a Batch or of DB.Ingest.
 type Op struct {
-	Delete     bool // delete Key, whatever Value is; otherwise set it to Value
+	Delete     bool // delete Key and ignore Value; otherwise set Key to Value
 	Key, Value []byte
 }
 
 // Ops returns the operations in order. Their slices alias the batch: they must not be
-// modified, and are valid until the batch changes.
+// modified, and are valid until the batch is modified.
 func (b *Batch) Ops() iter.Seq[Op] {
 	return func(yield func(Op) bool) {
 		if b.count == 0 {
@@ -37,7 +37,7 @@ func (b *Batch) Ops() iter.Seq[Op] {
 	}
 }
 
-// Append appends copies of the operations of o. If o has rejected an operation, so has b.
+// Append appends copies of the operations of o. If o has an Err, b gets it, too.
 func (b *Batch) Append(o *Batch) {
 	for op := range o.Ops() {
 		if op.Delete {
@@ -52,9 +52,9 @@ func (b *Batch) Append(o *Batch) {
 }
 
 // Dump returns the batch in LevelDB's write batch format: a sequence number of 0 in 8
-// bytes, the number of operations in 4 bytes, little-endian, and the operations.
-// LevelDB's WriteBatchInternal::SetContents reads it, and so does Load. The bytes alias
-// the batch: they must not be modified, and are valid until the batch changes.
+// bytes, the number of operations in 4 bytes, little-endian, and the operations. Load and
+// LevelDB's WriteBatchInternal::SetContents read this format. The bytes alias the batch: they
+// must not be modified, and are valid until the batch is modified.
 func (b *Batch) Dump() []byte {
 	if len(b.data) == 0 {
 		b.data = append(b.data, make([]byte, wal.BatchHeaderLen)...)
@@ -63,10 +63,9 @@ func (b *Batch) Dump() []byte {
 	return b.data[:len(b.data):len(b.data)]
 }
 
-// Load replaces the contents of the batch with data, in the format of Dump. The sequence
-// number is ignored. data is copied. If data is damaged, the error matches ErrCorruption;
-// if it exceeds the bounds of a Batch, it is ErrBatchTooLarge. After an error the batch
-// is empty.
+// Load replaces the contents of the batch by those of data, in the format of Dump. It ignores
+// the sequence number, and copies data. The error matches ErrCorruption if data is damaged, and
+// ErrBatchTooLarge if data exceeds the limits of a Batch. After an error the batch is empty.
 func (b *Batch) Load(data []byte) error {
 	b.Reset()
 	if len(data) > maxBatchBytes {

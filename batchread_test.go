@@ -63,8 +63,8 @@ func TestBatchDump(t *testing.T) {
 	}
 }
 
-// TestAppendRejected: Append takes over that an operation was rejected, and the operations before
-// it, and adds nothing to a batch that has rejected one itself.
+// TestAppendRejected: Append of a batch that has rejected an operation appends the operations before
+// it, and sets Err. It adds nothing to a batch that has an Err.
 func TestAppendRejected(t *testing.T) {
 	cause, other := errors.New("too large"), errors.New("also too large")
 	var rejected, b Batch

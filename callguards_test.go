@@ -111,8 +111,8 @@ func TestIngestOrNothing(t *testing.T) {
 	}
 }
 
-// TestIngestGivesUp: an Ingest whose context ends while it waits for a compaction, to add its tables,
-// removes them.
+// TestIngestGivesUp: an Ingest whose context ends while it waits for a compaction before it adds its
+// tables removes them.
 func TestIngestGivesUp(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	db := mustOpen(t, "db", uncached(faulty))
@@ -158,8 +158,7 @@ func TestIngestGivesUp(t *testing.T) {
 	}
 }
 
-// TestDeleteRangeCanceled: DeleteRange stops when its context ends, or a write fails, wherever it
-// is.
+// TestDeleteRangeCanceled: DeleteRange stops at any point when its context ends or a write fails.
 func TestDeleteRangeCanceled(t *testing.T) {
 	long := bytes.Repeat([]byte("k"), 1<<10)
 	key := func(i int) []byte { return fmt.Appendf(nil, "%s%04d", long, i) }
@@ -326,7 +325,7 @@ func TestStopsWhenClosing(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestSlowedEvent: a write that is slowed down is reported, with how long it slept.
+// TestSlowedEvent: a delayed write is reported with the duration of the delay.
 func TestSlowedEvent(t *testing.T) {
 	var events []StallEvent
 	o := uncached(vfstest.NewMem())
@@ -352,7 +351,7 @@ func TestSlowedEvent(t *testing.T) {
 	}
 }
 
-// TestCleanerClosed: a cleaner that has been closed drops what it is given.
+// TestCleanerClosed: a closed cleaner drops tasks.
 func TestCleanerClosed(t *testing.T) {
 	var c cleaner
 	c.idle.L = &c.mu
@@ -651,14 +650,15 @@ func TestDefaultLogger(t *testing.T) {
 	}
 }
 
-// TestGarbageOfMore: if more is held than the heap has, nothing of the heap is garbage.
-func TestGarbageOfMore(t *testing.T) {
+// TestGarbageOfMoreThanHeap: if the database holds more than the heap has, nothing in the heap is
+// garbage.
+func TestGarbageOfMoreThanHeap(t *testing.T) {
 	if n := garbageOf(1 << 62); n != 0 {
 		t.Errorf("%d bytes", n)
 	}
 }
 
-// TestLargeVersion: a lookup in a version with a large level passes over levels without tables.
+// TestLargeVersion: a lookup in a version with a large level skips levels without tables.
 func TestLargeVersion(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -766,8 +766,8 @@ func TestUnfinishedTableStays(t *testing.T) {
 	}
 }
 
-// TestOpsOf: the operations of an empty batch are none, and a loop over those of another may stop.
-func TestOpsOf(t *testing.T) {
+// TestOps: an empty batch has no operations, and a loop over Ops can end early.
+func TestOps(t *testing.T) {
 	var b Batch
 	for op := range b.Ops() {
 		t.Errorf("an empty batch has %v", op)
@@ -810,7 +810,7 @@ func TestRangeProbeOfUnreadable(t *testing.T) {
 func TestFlushFailsWhileWriting(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	o := uncached(faulty)
-	o.retryDelay = time.Hour // nothing is retried unless it is asked for
+	o.retryDelay = time.Hour // no retries, except those that a caller requests
 	db := mustOpen(t, "db", o)
 	faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool { return onTable(op) && op.Kind == vfstest.OpCreate }})
 	value := make([]byte, 40<<10) // two do not fit into a memtable

@@ -19,23 +19,21 @@ import (
 // CheckReport summarizes what Check read.
 type CheckReport struct {
 	Tables, Logs    int    // files
-	Entries, Keys   uint64 // entries in tables and logs, and keys that a reader sees
-	Bytes           int64  // of the tables
-	Filters         int    // tables with a filter that can be used
+	Entries, Keys   uint64 // entries in tables and logs, and keys that reads find
+	Bytes           int64  // size of the tables
+	Filters         int    // tables with a usable filter
 	Faults          int    // calls of fault
-	FilterlessBytes int64  // of tables that are read without a filter
-	// Notes lists what is not a fault but worth knowing, such as the torn end of a log
-	// after a crash.
+	FilterlessBytes int64  // size of the tables without a usable filter
+	// Notes are observations that are no faults, such as the torn end of a log after a crash.
 	Notes []string
 }
 
-// Check reads the whole database in dir and calls fault for everything that is wrong with
-// it. It verifies every checksum, the order of the entries in each table, the key ranges
+// Check reads the whole database in dir and calls fault, on the caller's goroutine, for each
+// fault. It verifies all checksums, the order of the entries in each table, the key ranges
 // in the MANIFEST, the levels, that each table's filter has no false negatives, and that
 // a lookup of each key finds what a scan finds. It changes nothing, and takes the lock
-// like a read-only Open. fault is called on the caller's goroutine. The error is why
-// Check could not go on, such as a canceled ctx, ErrLocked or ErrNotExist; faults are not
-// errors.
+// like a read-only Open. It returns an error only if it cannot continue, such as ctx.Err(),
+// ErrLocked or ErrNotExist; faults are not errors.
 func Check(ctx context.Context, dir string, o *Options, fault func(error)) (CheckReport, error) {
 	opts, err := o.resolve()
 	if err != nil {
@@ -44,7 +42,7 @@ func Check(ctx context.Context, dir string, o *Options, fault func(error)) (Chec
 	opts.ReadOnly, opts.ErrorIfExists = true, false
 	opts.loadLate = true // load tables on demand, so that no error is lost in the background
 	if o == nil || o.Logger == nil {
-		opts.Logger = slog.New(slog.DiscardHandler) // everything is in the report or passed to fault
+		opts.Logger = slog.New(slog.DiscardHandler) // everything is in the report or goes to fault
 	}
 	var report CheckReport
 	count := func(err error) {
@@ -65,6 +63,7 @@ func Check(ctx context.Context, dir string, o *Options, fault func(error)) (Chec
 	return report, c.run(ctx)
 }
 
+// checker is the state of a Check.
 type checker struct {
 	d      *DB
 	state  *readState
@@ -92,12 +91,12 @@ func (c *checker) run(ctx context.Context) error {
 	}
 	c.orphans()
 	if !whole {
-		return nil // lookups would report the same faults again
+		return nil // lookups would only report the same faults again
 	}
 	return c.lookups(ctx)
 }
 
-// table checks one table and reports whether it is whole.
+// table checks one table, and reports whether it has no faults.
 func (c *checker) table(ctx context.Context, level int, meta *manifest.TableMeta) (bool, error) {
 	t := meta.Handle.(*table)
 	c.report.Tables++
@@ -107,7 +106,7 @@ func (c *checker) table(ctx context.Context, level int, meta *manifest.TableMeta
 		c.fault(err)
 		return false, nil
 	}
-	if r.NumFilterUnits() > 0 || r.Filter() != nil { // LevelDB's own has no units
+	if r.NumFilterUnits() > 0 || r.Filter() != nil { // a LevelDB filter has no units
 		c.report.Filters++
 	} else {
 		c.report.FilterlessBytes += int64(meta.Size)
@@ -120,7 +119,7 @@ func (c *checker) table(ctx context.Context, level int, meta *manifest.TableMeta
 	return c.report.Faults == before, err
 }
 
-// orphans notes files that nothing refers to.
+// orphans notes tables and temporary files that the MANIFEST does not name.
 func (c *checker) orphans() {
 	named := map[uint64]bool{}
 	for _, metas := range c.state.version.Levels {
@@ -141,8 +140,8 @@ func (c *checker) orphans() {
 	}
 }
 
-// lookups scans the whole database and looks up each key: Get must find the newest entry,
-// which is the first that the scan meets, whatever its level.
+// lookups scans the whole database and looks up each key: a lookup must find the newest entry,
+// which is the first one in the scan, whatever its level.
 func (c *checker) lookups(ctx context.Context) error {
 	sources := c.state.sources(nil, nil, &prefixProbe{})
 	children, err := sources.iterators(&sstable.IterOptions{DontFillCache: true, Readahead: true})
@@ -180,7 +179,7 @@ func (c *checker) lookups(ctx context.Context) error {
 	return it.Err()
 }
 
-// checkFiles checks each table by itself, if the database cannot be opened.
+// checkFiles checks each table in the directory by itself, for a database that cannot be opened.
 func checkFiles(ctx context.Context, d *DB, report *CheckReport, fault func(error)) error {
 	names, err := d.fs.List(d.dir)
 	if err != nil {

@@ -53,7 +53,7 @@ func TestCheckCounts(t *testing.T) {
 	}
 }
 
-// TestCheckLevels: where an older value hides a newer one, a lookup does not find what a scan
+// TestCheckLevels: if an older value hides a newer one, a lookup does not find what a scan
 // finds, and Check reports each such key.
 func TestCheckLevels(t *testing.T) {
 	mem := vfstest.NewMem()

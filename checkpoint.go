@@ -8,13 +8,13 @@ import (
 	"github.com/siftdb/sift/internal/wal"
 )
 
-// Checkpoint creates a second database in dir, which must be missing or empty, with the
-// contents of this one at some moment during the call, including writes that had not been
-// flushed or synced. Reads and writes go on meanwhile. It is durable when Checkpoint returns nil.
-// Tables are hard links, so Checkpoint is fast and takes no space until the two diverge; dir
-// must be on the same file system, that of Options.FS. After an error dir may hold files, and
-// must not be used. Errors are those of Flush and of the file system, and ErrExists if dir is
-// not empty.
+// Checkpoint creates a second database in dir, which must be missing or empty. It has the
+// contents of this database at some moment during the call, including writes that had not been
+// flushed or synced, and is durable when Checkpoint returns nil. Reads and writes continue
+// meanwhile. Tables are hard links, so Checkpoint is fast and takes no space until the two
+// databases diverge; dir must be on the same file system, that of Options.FS. After an error dir
+// may contain files, and is not usable as a database. Errors are those of Flush and of the file
+// system, and ErrExists if dir is not empty.
 func (d *DB) Checkpoint(dir string) (err error) {
 	if d.opts.ReadOnly {
 		return ErrReadOnly
@@ -39,8 +39,8 @@ func (d *DB) Checkpoint(dir string) (err error) {
 	}
 	defer d.releaseVersion(version)
 
-	// No sequence number in the version's tables may be above lastSeq. Those of an Ingest are in the
-	// version before their sequence number is visible.
+	// lastSeq must not be less than any sequence number in the tables. visible may be: tables of an
+	// Ingest are in the version before their sequence number is visible.
 	lastSeq := maxSequence(d.visible.Load(), version)
 	for _, metas := range version.Levels {
 		for _, meta := range metas {

@@ -2,20 +2,20 @@ package sift
 
 import "sync"
 
-// cleaner runs tasks that nobody waits for, in order, on its own goroutine. One cleaner closes logs
-// that are no longer written to and removes obsolete files, because a file system may take as long
-// to remove a file as to write it. Another releases versions when their readers have left.
+// cleaner runs tasks in order on a goroutine in the background. One cleaner closes full logs and
+// removes obsolete files, because removing a file may take a file system as long as writing it.
+// Another one releases versions when their readers have left.
 type cleaner struct {
 	mu      sync.Mutex
 	idle    sync.Cond // on mu: the goroutine has ended
 	queue   []func()
-	now     bool // run tasks synchronously
+	now     bool // do runs tasks synchronously
 	running bool
 	closed  bool
 }
 
-// do schedules a task. Once the cleaner is closed it drops tasks: the next Open removes what they
-// would have removed.
+// do schedules a task. A closed cleaner drops tasks: the next Open removes the files that they would
+// have removed.
 func (c *cleaner) do(task func()) {
 	if c.now {
 		task()
@@ -49,7 +49,7 @@ func (c *cleaner) run() {
 	c.idle.Broadcast()
 }
 
-// close returns when all tasks are done; later ones are dropped.
+// close waits until all scheduled tasks are done. The cleaner drops later ones.
 func (c *cleaner) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,13 +14,13 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// flushBefore is Flush, but returns early when ctx ends.
+// flushBefore is Flush, but returns ctx.Err() early when ctx ends.
 func (d *DB) flushBefore(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	flushed := make(chan error, 1)
-	go func() { flushed <- d.Flush() }() // the channel has capacity
+	go func() { flushed <- d.Flush() }() // does not block: the channel has capacity
 	select {
 	case err := <-flushed:
 		return err
@@ -33,10 +33,11 @@ func (d *DB) flushBefore(ctx context.Context) error {
 type rangeCompaction struct {
 	db       *DB
 	from, to []byte
-	firstNew uint64          // tables with lower numbers existed at the start
-	down     *compact.Manual // moves everything to the deepest level, whose other tables are then rewritten
+	firstNew uint64          // tables with lower numbers existed when Compact was called
+	down     *compact.Manual // compacts everything into the deepest level; other tables there are then rewritten
 }
 
+// step is job.step.
 func (c *rangeCompaction) step(ctx context.Context) (last bool, err error) {
 	d := c.db
 	version := d.state.Load().version
@@ -59,16 +60,16 @@ func (c *rangeCompaction) step(ctx context.Context) (last bool, err error) {
 }
 
 // BuildFilters rewrites every table whose filter is missing, corrupt, of an unknown family, or
-// not built by the policy that the options choose for its level. Tables of level 0 move to
-// level 1; others are rewritten in place. It returns the number of tables rewritten. When ctx
+// not built by the policy that the options choose for its level. It compacts tables of level 0
+// into level 1, and rewrites others in place. It returns the number of tables rewritten. When ctx
 // ends it returns ctx.Err(). Other errors are those of Compact, and fs.ErrPermission if
 // Options.KeyedFilters is set and the secret may not be read. After an error, completed tables
-// remain. Tables that cannot be read are skipped; DB.Tables reports them. If those of level 0 that
-// need a filter can only be compacted together with such a table, BuildFilters rewrites all others
-// and then returns its error.
+// remain. BuildFilters skips tables that cannot be read; DB.Tables reports them. If tables of
+// level 0 can be compacted only together with such a table, BuildFilters rewrites all others and
+// then returns its error.
 func (d *DB) BuildFilters(ctx context.Context) (rewritten int, err error) {
 	if d.opts.KeyedFilters && errors.Is(d.filterKeyErr, fs.ErrPermission) {
-		return 0, d.filterKeyErr // there is no secret to key them with
+		return 0, d.filterKeyErr // there is no secret for the filters
 	}
 	firstNew := d.nextFile.Load()
 	err = d.do(ctx, func(ctx context.Context) (last bool, err error) {
@@ -84,7 +85,7 @@ func (d *DB) BuildFilters(ctx context.Context) (rewritten int, err error) {
 			plan, _ = compact.PickOld(version, d.compactConfig(), nil, nil, firstNew)
 			plan.TrivialMove = false
 			if !readable(&plan) {
-				// It will fail, so it comes last.
+				// This compaction will fail: rewrite all other tables first.
 				if level, meta := d.nextWithoutFilter(version, 1, firstNew); meta != nil {
 					plan = rewritePlan(level, meta)
 				}
@@ -98,7 +99,7 @@ func (d *DB) BuildFilters(ctx context.Context) (rewritten int, err error) {
 	return rewritten, err
 }
 
-// rewritePlan rewrites one table of a level >= 1 in place.
+// rewritePlan returns the plan that rewrites one table of a level >= 1 in place.
 func rewritePlan(level int, meta *manifest.TableMeta) compact.Plan {
 	plan := compact.Plan{Level: level, OutputLevel: level}
 	plan.Inputs[0] = []*manifest.TableMeta{meta}
@@ -117,15 +118,15 @@ func readable(plan *compact.Plan) bool {
 	return true
 }
 
-// nextWithoutFilter returns a table with a number below firstNew that BuildFilters must
-// rewrite, of the given level or a deeper one, or nil.
+// nextWithoutFilter returns a table, with its level, that has a number below firstNew and that
+// BuildFilters must rewrite, of level from or a deeper one, or nil.
 func (d *DB) nextWithoutFilter(version *manifest.Version, from int, firstNew uint64) (int, *manifest.TableMeta) {
 	for level := from; level < len(version.Levels); level++ {
 		want := d.opts.LevelFilters[level]
 		for _, meta := range version.Levels[level] {
 			t := meta.Handle.(*table)
 			if meta.Num >= firstNew {
-				continue // it already has the right filter
+				continue // written with the right filter
 			}
 			if _, err := t.load(); err != nil {
 				continue // unreadable: there are no keys to build a filter from
@@ -141,6 +142,7 @@ func (d *DB) nextWithoutFilter(version *manifest.Version, from int, firstNew uin
 // baseMemtables is the minimum target size of level 1, in memtables.
 const baseMemtables = 4
 
+// compactConfig returns the options of package compact.
 func (d *DB) compactConfig() compact.Config {
 	return compact.Config{
 		L0Trigger:       d.opts.L0Tables,
@@ -152,8 +154,8 @@ func (d *DB) compactConfig() compact.Config {
 	}
 }
 
-// wantsRewrite reports whether a compaction into the level would make the table smaller or give
-// it another filter.
+// wantsRewrite reports whether rewriting a table for a level would make it smaller or give it
+// another filter. It returns false for unreadable tables.
 func (d *DB) wantsRewrite(level int, meta *manifest.TableMeta) bool {
 	t := meta.Handle.(*table)
 	_, err := t.load()
@@ -200,7 +202,7 @@ func (d *DB) runPlan(ctx context.Context, plan *compact.Plan) error {
 	return nil
 }
 
-// runMove moves a table to the next level. The file stays as it is.
+// runMove moves a table to the next level, without a change to its file.
 func (d *DB) runMove(plan *compact.Plan) error {
 	if err := d.applyEdit(planEdit(plan, plan.Inputs[0]), nil, 0); err != nil {
 		return err
@@ -211,7 +213,7 @@ func (d *DB) runMove(plan *compact.Plan) error {
 	return nil
 }
 
-// planJob returns the job that merges the input of a plan.
+// planJob returns the job that writes the input of a plan to new tables.
 func (d *DB) planJob(plan *compact.Plan, input base.Iterator) *compact.Job {
 	version := d.state.Load().version
 	job := &compact.Job{
@@ -249,15 +251,15 @@ func planEdit(plan *compact.Plan, outputs []*manifest.TableMeta) *manifest.Edit 
 	return edit
 }
 
-// advancePointer records where the next compaction of the level begins. Only the compacting
-// goroutine uses the pointers.
+// advancePointer records the key at which the next compaction of the level begins. Only the
+// compacting goroutine uses the pointers.
 func (d *DB) advancePointer(plan *compact.Plan) {
 	if plan.Pointer != nil {
 		d.pointers[plan.Level] = plan.Pointer
 	}
 }
 
-// planInput merges the tables of a plan.
+// planInput returns a merging iterator over the tables of a plan, and their total size in bytes.
 func (d *DB) planInput(plan *compact.Plan) (base.Iterator, uint64, error) {
 	o := &sstable.IterOptions{DontFillCache: true, Readahead: true, IO: new(sstable.BlockIO)}
 	var bytesIn uint64

@@ -6,20 +6,20 @@ import (
 	"github.com/siftdb/sift/internal/manifest"
 )
 
-// minDeletions is the minimum number of tombstones in a table that is compacted because of
-// them; they must also be at least half of its entries.
+// minDeletions is the minimum number of tombstones for which a table is compacted. They must also
+// be at least half of its entries.
 const minDeletions = 256
 
 // pickDeletions returns a compaction of a table that holds mostly tombstones. It frees the
 // space of the tombstones and of what they delete, and saves iterators from skipping them,
-// long before the level is too large. Each such compaction moves them one level down; the
-// deepest level drops them. Level 0 comes last: more such tables may follow there, and are
-// then compacted together. REQUIRES: bg.mu.
+// long before the level is too large. Each such compaction moves the tombstones one level down;
+// in the deepest level it drops them. Level 0 comes last: more such tables may follow there, and
+// one compaction can take them all. REQUIRES: bg.mu.
 func (d *DB) pickDeletions(version *manifest.Version) (compact.Plan, bool) {
 	if d.opts.DisableAutoCompaction || d.noDeletions == version {
 		return compact.Plan{}, false
 	}
-	d.deletionsWait.Store(true) // before reading the snapshots, so that no end of one is missed
+	d.deletionsWait.Store(true) // before reading the snapshots, so as not to miss the end of one
 	oldest := d.snapshots.boundaries(&d.visible)[0]
 	waiting := false
 	for level := 1; level <= version.Deepest+1; level++ {
@@ -35,7 +35,7 @@ func (d *DB) pickDeletions(version *manifest.Version) (compact.Plan, bool) {
 				continue
 			}
 			if p.MaxSeq > oldest {
-				waiting = true // a snapshot still sees what they delete
+				waiting = true // a snapshot may still see what the tombstones delete
 				continue
 			}
 			return compact.PickDeletions(version, d.compactConfig(), level, meta), true
@@ -55,10 +55,10 @@ func (d *DB) wakeDeletions() {
 	}
 }
 
-// mayContain probes the filter of a table for a key within the table's range. Tombstones of
-// keys that it excludes are dropped, so it probes only filters that sift has written: a false
-// negative in another program's filter would bring a deleted value back. REQUIRES: the table
-// is in a version with a reference.
+// mayContain probes the filter of a table for a key within the table's range. A compaction drops
+// the tombstone of a key that it excludes, so it probes only filters that sift has written: a
+// false negative of another program's filter would bring a deleted value back. REQUIRES: the
+// table is in a version with a reference.
 func (d *DB) mayContain(meta *manifest.TableMeta, userKey []byte) bool {
 	r, err := meta.Handle.(*table).load()
 	if err != nil {

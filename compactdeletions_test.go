@@ -82,8 +82,8 @@ func TestFlushDropsUselessTombstones(t *testing.T) {
 	flush()
 }
 
-// TestTombstonesAreCompacted: tombstones are compacted away although nobody calls Compact
-// and no level is too large; those that a snapshot or transaction needs go when it ends.
+// TestTombstonesAreCompacted: automatic compactions drop tombstones although no level is too
+// large; those that a snapshot or transaction needs are dropped when it ends.
 func TestTombstonesAreCompacted(t *testing.T) {
 	t.Run("snapshot", func(t *testing.T) {
 		deletionsGo(t, func(db *sift.DB) (func(key []byte) (bool, error), func() error) {

@@ -19,14 +19,14 @@ import (
 //   - compactions that leave reads fewer tables in level 0, when there is nothing else to do
 //     and nothing is written.
 //
-// The first two alternate while there are both, so that neither waits for more than one step
-// of the other. Several jobs take turns.
+// The first two kinds alternate while there are both, so that neither waits for more than one
+// step of the other. Several jobs take turns.
 
-// job is work that a caller waits for and that takes more than one compaction. Its steps are
-// bounded, and each sees the tree that the previous step and anything in between have left.
+// job is work that a caller waits for and that may take more than one compaction. Its steps are
+// bounded. Each step starts from the current tree, which may have changed since the previous step.
 type job struct {
 	ctx context.Context // of the caller
-	// step performs the next step and reports whether that was the last. It runs on the
+	// step performs the next step and reports whether it was the last one. It runs on the
 	// compacting goroutine, and returns early when its ctx ends.
 	step func(ctx context.Context) (last bool, err error)
 
@@ -34,9 +34,8 @@ type job struct {
 	done    chan error // capacity 1, for the result
 }
 
-// do performs a job step by step on the compacting goroutine. It returns when the job is done
-// or has failed, ctx has ended, or the database closes; in the latter two cases a running
-// step ends first.
+// do performs a job step by step on the compacting goroutine. It returns when the job is done or
+// has failed, when ctx ends, or when the database closes, but not while a step is running.
 func (d *DB) do(ctx context.Context, step func(ctx context.Context) (last bool, err error)) error {
 	if d.opts.ReadOnly {
 		return ErrReadOnly
@@ -45,13 +44,13 @@ func (d *DB) do(ctx context.Context, step func(ctx context.Context) (last bool, 
 	j := &job{ctx: ctx, step: step, done: make(chan error, 1)}
 	b.change(func() {
 		b.jobs = append(b.jobs, j)
-		b.compacting.asked = true
+		b.compacting.soon = true
 		if err := b.over(); err != nil {
 			b.finish(j, err)
 		}
 	})
-	// Whoever removes a job from the list sends its result: this goroutine, or the
-	// compacting one, after a step or when it stops. After that no job stays in the list.
+	// The goroutine that removes a job from the list sends its result: this one, or the
+	// compacting one, after a step or when it stops. Once it has stopped, the list stays empty.
 	select {
 	case err := <-j.done:
 		return err
@@ -65,7 +64,7 @@ func (d *DB) do(ctx context.Context, step func(ctx context.Context) (last bool, 
 	}
 }
 
-// over returns why the tree will not change any more, or nil. REQUIRES: mu.
+// over returns the reason why the tree will not change any more, or nil. REQUIRES: mu.
 func (b *background) over() error {
 	switch {
 	case b.fatalErr != nil:
@@ -76,7 +75,7 @@ func (b *background) over() error {
 	return nil
 }
 
-// finish ends a job, unless it has ended. It must be called inside change.
+// finish ends a job, unless it has ended. REQUIRES: it is called inside change.
 func (b *background) finish(j *job, err error) {
 	if i := slices.Index(b.jobs, j); i >= 0 {
 		b.jobs = slices.Delete(b.jobs, i, i+1)
@@ -88,9 +87,10 @@ func (b *background) finish(j *job, err error) {
 type step struct {
 	job  *job
 	plan compact.Plan
-	idle bool // the plan is only for times without writes
+	idle bool // run the plan only if nothing is being written
 }
 
+// some reports whether there is a step.
 func (s *step) some() bool { return s.job != nil || len(s.plan.Inputs[0]) > 0 }
 
 func (d *DB) compactLoop(ctx context.Context) {
@@ -113,7 +113,7 @@ func (d *DB) compactLoop(ctx context.Context) {
 	}
 }
 
-// nextStep waits until there is something to do. ok is false when the tree will not change any
+// nextStep waits for the next step and returns it. ok is false when the tree will not change any
 // more.
 func (d *DB) nextStep(afterJob bool) (next step, ok bool) {
 	b := &d.bg
@@ -163,11 +163,11 @@ func (d *DB) choose(afterJob bool) step {
 	return step{}
 }
 
-// idleDelay is how long there must have been no writes before level 0 is compacted early.
+// idleDelay is the time without writes after which an idle step runs.
 const idleDelay = 100 * time.Millisecond
 
-// quiet waits for idleDelay and reports whether meanwhile nothing was written and no step has
-// become more urgent.
+// quiet waits for idleDelay, and reports whether nothing was written meanwhile and no other step
+// has become due.
 func (d *DB) quiet() bool {
 	b, written, version := &d.bg, d.visible.Load(), d.state.Load().version
 	over := b.pause(idleDelay, func() bool {
@@ -213,7 +213,7 @@ func (d *DB) runStep(ctx context.Context, j *job) {
 			b.finish(j, err)
 			return
 		}
-		// The other jobs get their turn.
+		// Let the other jobs take their turns.
 		b.jobs = append(slices.Delete(b.jobs, 0, 1), j)
 	})
 }

@@ -7,17 +7,17 @@ import (
 	"github.com/siftdb/sift/internal/manifest"
 )
 
-// readCounters count lookups and their filter probes. They are striped, so that a Get writes
-// to no cache line that another core writes to. A Get of an absent key that every filter
-// excludes costs one addition.
+// readCounters count lookups and their filter probes. They are striped, so that lookups on
+// different cores rarely write to the same cache line. A lookup of a key that all filters exclude
+// costs one addition.
 type readCounters struct {
 	stripes [epoch.NumStripes]readStripe
 }
 
 type readStripe struct {
-	// probed counts lookups by the set of levels whose filters they probed: bit i stands for
-	// level i. moreProbes counts further probes of a level by the same lookup: of level 0, and of
-	// others where adjacent tables share a key.
+	// probed counts lookups by the set of levels whose filters they probed; bit i of the set is
+	// level i. moreProbes counts further probes of a level by the same lookup: in level 0, and in
+	// other levels where adjacent tables share a key.
 	probed        [1 << manifest.NumLevels]atomic.Uint64
 	moreProbes    [manifest.NumLevels]atomic.Uint64
 	truePositive  [manifest.NumLevels]atomic.Uint64
@@ -32,7 +32,7 @@ type readStripe struct {
 
 func (c *readCounters) stripe() *readStripe { return &c.stripes[epoch.Stripe()] }
 
-// filterCounts are the sums over all stripes, per level.
+// filterCounts are the sums over all stripes.
 type filterCounts struct {
 	probes, truePositive, falsePositive, unfiltered [manifest.NumLevels]uint64
 	gets, prefixProbes, prefixUseful                uint64

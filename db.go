@@ -1,19 +1,18 @@
-// Package sift is a small LevelDB-compatible key-value store that hardly ever touches the
-// disk for an absent key. Every table carries one filter over all its keys. The filters
-// stay in memory, and a lookup probes them, on every level, before it reads a block. A
-// lookup of an absent key usually costs a hash and a few cache lines.
+// Package sift is a small LevelDB-compatible key-value store that hardly ever reads the disk
+// for an absent key. Every table has one filter over all its keys. The filters stay in
+// memory, and a lookup probes them, on every level, before it reads a block. A lookup of an
+// absent key usually costs a hash and a few cache lines.
 //
 // The directory on disk is a LevelDB database: LevelDB and goleveldb open it, and sift
 // opens theirs.
 //
 // Keys and values are byte strings, possibly empty; nil is the empty string, except as a
-// bound, where it means no bound. Keys are ordered bytewise: there are no comparators, and
-// no merge operators or column families either. Batch documents how long keys and values
-// may be.
+// bound, where it means no bound. Keys are ordered bytewise. There are no comparators, merge
+// operators or column families. Batch documents the maximum length of keys and values.
 //
-// Slices passed to sift are not retained. Slices returned by Get, Lookup and GetMany belong
-// to the caller; slices from an Iter and from View must not be modified and are valid only as
-// long as their comments say. Errors may be wrapped: compare them with errors.Is.
+// sift does not retain slices that are passed to it. Slices returned by Get, Lookup and
+// GetMany belong to the caller. Slices from an Iter and from View must not be modified, and are
+// valid only as long as their comments say. Errors may be wrapped: compare them with errors.Is.
 //
 // Where options are passed, nil and zero fields mean the defaults. The zero values of DB,
 // Snapshot, Iter and Tx are not usable; that of Batch is an empty batch.
@@ -38,7 +37,7 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// This file has most methods of DB. The work is done in:
+// This file has most methods of DB. Their implementation is in:
 //
 //	open        open.go, recover.go, tableload.go, and internal/wal (replay)
 //	read        read.go, readmany.go, iter.go, iteropen.go, iterwalk.go, iterprefix.go, hasrange.go
@@ -51,14 +50,14 @@ import (
 //	memory      memory.go, filterplan.go, and internal/filtermem
 //	maintain    checkpoint.go, check.go, repair.go
 
-// DB is an open database, from Open or OpenMemory. It is safe for concurrent use, including by
-// Close: methods that are called during Close or after it return ErrClosed, or their zero
-// results. Close it when it is no longer needed.
+// DB is an open database, from Open or OpenMemory. It is safe for concurrent use, even during
+// Close: methods that are called during or after Close return ErrClosed, or zero results if they
+// return no error. Close it when it is no longer needed.
 //
 // Lookups wait neither for writes nor for flushes or compactions. Writes take effect one after
-// another, in an order that all readers see and that recovery keeps. Those that arrive together
-// share one log record and one fsync; all writes but those of Ingest go through the log. One
-// goroutine flushes in the background, and another one compacts, one compaction at a time.
+// another, in an order that all readers see and that recovery preserves. Writes that arrive
+// together share one log record and one fsync; all writes but those of Ingest go through the log.
+// One goroutine flushes in the background, and another one compacts, one compaction at a time.
 type DB struct {
 	dir    string
 	opts   Options // resolved
@@ -73,7 +72,7 @@ type DB struct {
 	state   atomic.Pointer[readState]
 	visible atomic.Uint64
 	reads   readCounters
-	blockIO sstable.BlockIO // of reads; compactions have their own
+	blockIO sstable.BlockIO // of reads; compactions use separate ones
 
 	snapshots     snapshotList
 	gaps          *gap.Set // nil: gaps are not recorded
@@ -93,29 +92,29 @@ type DB struct {
 	recovery      Recovery
 
 	secret       *filter.Secret // of keyed filters; nil: filters are not keyed
-	filterKeyErr error          // why it cannot be read
+	filterKeyErr error          // why FILTERKEY cannot be read
 
 	nextFile    atomic.Uint64
 	removeFiles atomic.Bool // obsolete tables may be removed
 
 	manifestMu       sync.Mutex // guards the fields below, and serializes changes of the version
 	manifest         *manifest.Writer
-	manifestPointers [manifest.NumLevels][]byte // where the next compaction of each level begins, as recorded
-	logNumber        uint64                     // older logs have been flushed
-	flushedSeq       uint64                     // the last sequence number in tables
+	manifestPointers [manifest.NumLevels][]byte // where the next compaction of each level begins, as in the MANIFEST
+	logNumber        uint64                     // all older logs have been flushed
+	flushedSeq       uint64                     // all entries up to this sequence number are in tables
 
 	noDeletions   *manifest.Version // a version without tables of mostly tombstones; guarded by bg.mu
 	deletionsWait atomic.Bool       // such a table may be waiting for the end of a snapshot
 
-	pointers [manifest.NumLevels][]byte // the current ones; used only by the compacting goroutine
+	pointers [manifest.NumLevels][]byte // current manifestPointers; used only by the compacting goroutine
 }
 
 // latest stands for the newest visible sequence number.
 const latest = ^uint64(0)
 
-// readSeq turns latest into a number. REQUIRES: the caller has loaded the read state. A
-// number loaded before the state could be too old for it: a compaction may have dropped
-// entries that only an older reader sees.
+// readSeq returns seq, or the newest visible sequence number if seq is latest. REQUIRES: the
+// caller has loaded the read state. A number loaded before the state could be too old for it:
+// a compaction may have dropped entries that only older readers see.
 func (d *DB) readSeq(seq uint64) uint64 {
 	if seq == latest {
 		return d.visible.Load()
@@ -123,10 +122,10 @@ func (d *DB) readSeq(seq uint64) uint64 {
 	return seq
 }
 
-// Get returns the value of key. The value is a copy that the caller owns, and not nil even if it
-// is empty. Get returns ErrNotFound if there is no such key, ErrClosed after Close, an error that
-// matches ErrCorruption if a table that it reads is damaged, or ErrUnsupported if that is of a
-// kind that sift does not read, and errors of the file system.
+// Get returns a copy of the value of key, which is not nil even if it is empty. It returns
+// ErrNotFound if there is no such key, ErrClosed after Close, an error that matches ErrCorruption
+// if a table that it reads is damaged, one that matches ErrUnsupported if the table is of a kind
+// that sift does not support, and errors of the file system.
 func (d *DB) Get(key []byte) ([]byte, error) { return d.getCopy(key, latest) }
 
 func (d *DB) getCopy(key []byte, seq uint64) ([]byte, error) {
@@ -143,8 +142,8 @@ func (d *DB) getCopy(key []byte, seq uint64) ([]byte, error) {
 	return value, err
 }
 
-// Lookup is Get for programs that look up mostly absent keys: it returns found instead of
-// ErrNotFound. value is nil if found is false, and non-nil, possibly empty, otherwise.
+// Lookup is Get for programs that look up mostly absent keys: if there is no such key, it returns
+// nil, false and nil instead of ErrNotFound.
 func (d *DB) Lookup(key []byte) (value []byte, found bool, err error) {
 	value, buf, found, err := d.find(key, latest)
 	if found = found && err == nil; found {
@@ -165,7 +164,7 @@ func (d *DB) View(key []byte, fn func(value []byte) error) error {
 	return view(value, buf, found, err, fn)
 }
 
-// view ends a View: it passes on what find has returned.
+// view completes a View, given the results of find.
 func view(value []byte, buf sstable.Buffer, found bool, err error, fn func(value []byte) error) error {
 	switch {
 	case err != nil:
@@ -200,14 +199,16 @@ func (d *DB) find(key []byte, seq uint64) (value []byte, buf sstable.Buffer, fou
 }
 
 // GetMany returns the values of many keys, all from the same state. The keys may be in any
-// order, and repeated. values[i] is the value of keys[i]. It is nil if there is no such key,
-// and non-nil, possibly empty, if there is one. The values belong to the caller, and each has
-// its own memory. Where lookups wait for the disk, or filters for memory, GetMany takes a
-// fraction of the time of as many calls of Get: it probes the filter of a table for all keys at
-// once, and on Linux it requests the blocks of up to 256 keys before it waits for the first. If
-// everything is in the CPU's caches, or the keys are few, Get takes as long or less. Many keys are
-// searched by several goroutines. On error it returns no values; the errors are those of Get,
-// without ErrNotFound.
+// order, and repeated. values[i] is the value of keys[i]: nil if there is no such key, non-nil,
+// possibly empty, if there is one. The values belong to the caller and do not share memory.
+//
+// If lookups wait for the disk, or filter probes for memory, GetMany takes a fraction of the time
+// of as many calls of Get: it probes the filter of a table for all keys at once, and on Linux it
+// requests the blocks of up to 256 keys before it waits for the first. If everything is in the
+// CPU's caches, or for a few keys, Get is as fast or faster. For many keys, GetMany uses several
+// goroutines.
+//
+// On error it returns no values; the errors are those of Get, without ErrNotFound.
 func (d *DB) GetMany(keys [][]byte) (values [][]byte, err error) { return d.getMany(keys, latest) }
 
 func (d *DB) getMany(keys [][]byte, seq uint64) ([][]byte, error) {
@@ -220,29 +221,29 @@ func (d *DB) getMany(keys [][]byte, seq uint64) ([][]byte, error) {
 	return s.getMany(d.secret, keys, d.readSeq(seq), d.reads.stripe(), g.Turn())
 }
 
-// HasPrefix reports whether there is a key that begins with prefix. No block is read
-// where filters exclude the prefix; see Options.Prefix. Errors are those of Get, without
+// HasPrefix reports whether there is a key that begins with prefix. It reads no block of a
+// table whose filter excludes the prefix; see Options.Prefix. Errors are those of Get, without
 // ErrNotFound.
 func (d *DB) HasPrefix(prefix []byte) (bool, error) {
 	return d.hasAny(&IterOptions{Prefix: prefix}, latest)
 }
 
-// HasRange reports whether there is a key in [from, to); nil means no bound. No block is
-// read where range filters exclude the range; see Options.RangeFilter. Errors are those of
-// Get, without ErrNotFound.
+// HasRange reports whether there is a key in [from, to); nil means no bound. It reads no block
+// of a table whose range filter excludes the range; see Options.RangeFilter. Errors are those
+// of Get, without ErrNotFound.
 func (d *DB) HasRange(from, to []byte) (bool, error) {
 	return d.hasAny(&IterOptions{LowerBound: from, UpperBound: to}, latest)
 }
 
-// HasRanges is HasRange for many ranges, in any order, all in the same state. has[i] is the
+// HasRanges is HasRange for many ranges, in any order, all of the same state. has[i] is the
 // result for ranges[i]. On error it returns no results; the errors are those of Get, without
 // ErrNotFound.
 func (d *DB) HasRanges(ranges []KeyRange) (has []bool, err error) { return d.hasRanges(ranges, latest) }
 
-// NewIter returns an iterator over the current state; the caller must close it. o may be nil,
-// and is copied. It returns ErrClosed after Close. Other errors are those of Get, without
-// ErrNotFound, and may appear here or in Iter.Err. The first move of an iterator after many
-// writes in random order sorts them, which may take tens of milliseconds.
+// NewIter returns an iterator over the current state, which the caller must close. o may be nil;
+// NewIter copies it. It returns ErrClosed after Close. Other errors are those of Get, without
+// ErrNotFound; NewIter or Iter.Err returns them. The first move of an iterator after many writes
+// in random order sorts them, which may take tens of milliseconds.
 func (d *DB) NewIter(o *IterOptions) (*Iter, error) {
 	it, err := d.openIter(o, latest, nil)
 	if it == nil && err == nil {
@@ -251,8 +252,8 @@ func (d *DB) NewIter(o *IterOptions) (*Iter, error) {
 	return it, err
 }
 
-// Scan returns the entries within the bounds of o, for use with range. An error comes as
-// the second value of the last pair, with a zero Entry:
+// Scan returns a sequence of the entries within the bounds of o, for a range loop. If there is
+// an error, it is in the last pair, with a zero Entry:
 //
 //	for e, err := range db.Scan(&sift.IterOptions{Prefix: prefix}) {
 //		if err != nil {
@@ -262,8 +263,8 @@ func (d *DB) NewIter(o *IterOptions) (*Iter, error) {
 //	}
 //
 // The slices of an Entry must not be modified, and are valid until the next iteration of the
-// loop. Each range over the result opens an iterator over the state at that moment, and closes
-// it. o must not change while the result is in use.
+// loop. Each loop over the sequence opens an iterator over the state at that moment, and closes
+// it at the end. o must not be modified while the sequence is in use.
 func (d *DB) Scan(o *IterOptions) iter.Seq2[Entry, error] {
 	return scan(func() (*Iter, error) { return d.NewIter(o) })
 }
@@ -278,7 +279,7 @@ func (d *DB) Snapshot() *Snapshot {
 func (d *DB) Put(key, value []byte, o *WriteOptions) error {
 	b := batchPool.Get().(*Batch)
 	b.Put(key, value)
-	return d.writeOwn(b, o)
+	return d.writePooled(b, o)
 }
 
 // Delete removes key. It is not an error if there is no such key. A nil o means Sync.
@@ -286,16 +287,17 @@ func (d *DB) Put(key, value []byte, o *WriteOptions) error {
 func (d *DB) Delete(key []byte, o *WriteOptions) error {
 	b := batchPool.Get().(*Batch)
 	b.Delete(key)
-	return d.writeOwn(b, o)
+	return d.writePooled(b, o)
 }
 
 var batchPool = sync.Pool{New: func() any { return new(Batch) }}
 
-// maxPooledBatch is the capacity above which a batch is not pooled, so that one large write
-// does not hold its memory.
+// maxPooledBatch is the maximum capacity in bytes of a pooled batch, so that the memory of one large
+// write is not retained.
 const maxPooledBatch = 64 << 10
 
-func (d *DB) writeOwn(b *Batch, o *WriteOptions) error {
+// writePooled writes a batch from batchPool, and returns it to the pool.
+func (d *DB) writePooled(b *Batch, o *WriteOptions) error {
 	err := d.Write(b, o)
 	if cap(b.data) <= maxPooledBatch {
 		b.Reset()
@@ -305,15 +307,15 @@ func (d *DB) writeOwn(b *Batch, o *WriteOptions) error {
 }
 
 // Write applies the operations of a batch atomically. Reads that begin after it returns
-// see them. A nil o means Sync. The batch is not modified; afterwards it may be changed, Reset
-// or written again. An empty batch is not written, and syncs nothing. Write may wait while
-// flushes or compactions are behind; see Options.L0Tables.
+// see them. A nil o means Sync. Write does not modify the batch; the caller can then modify it,
+// Reset it, or write it again. An empty batch is not written, and syncs nothing. Write may wait
+// while flushes or compactions are behind; see Options.L0Tables.
 //
 // Write returns ErrBatchTooLarge, with nothing written, if the batch is too large;
 // ErrTryAgain, with nothing written, if there is no room for it at the moment; ErrReopen if
 // the log or the MANIFEST failed, in which case reads do not see the batch, and the next Open
-// shows whether it is there; ErrReadOnly if the database was opened read-only; and ErrClosed
-// after Close.
+// decides whether it is applied; ErrReadOnly if the database was opened read-only; and
+// ErrClosed after Close.
 func (d *DB) Write(b *Batch, o *WriteOptions) error {
 	switch {
 	case d.opts.ReadOnly:
@@ -342,15 +344,15 @@ func (d *DB) Flush() error {
 	return d.bg.waitFlushed()
 }
 
-// Compact flushes, and then compacts the tables that hold keys in [from, to], both
-// included, into the deepest level that holds any; nil means no bound. Afterwards, entries
+// Compact flushes, and then compacts the tables that overlap [from, to], both bounds
+// inclusive, into the deepest level with such a table; nil means no bound. Afterwards, entries
 // that were deleted or overwritten before the call, and that no snapshot sees, are gone,
 // and every table in the range has the filter of its level.
 //
-// Compact ends even under a constant stream of writes: it does not chase what is written
-// after it began. It works in steps, interleaved with automatic compactions. When ctx
-// ends it returns ctx.Err(). Other errors are those of Flush, of the file system, and of Get for
-// a table that cannot be read. After an error, completed steps remain.
+// Compact ends even under a constant stream of writes, since it ignores what is written after
+// the flush. It works in steps, interleaved with automatic compactions. When ctx ends it
+// returns ctx.Err(). Other errors are those of Flush, of the file system, and of Get for a table
+// that cannot be read. After an error, the effects of completed steps remain.
 func (d *DB) Compact(ctx context.Context, from, to []byte) error {
 	if err := d.flushBefore(ctx); err != nil {
 		return err
@@ -362,16 +364,16 @@ func (d *DB) Compact(ctx context.Context, from, to []byte) error {
 
 // Transact runs fn in a transaction with default TxOptions and commits it. The writes are
 // durable when Transact returns nil. If the commit finds a conflict, fn runs again in a
-// new transaction, so fn should have no side effects that must not happen twice. While
+// new transaction, so it should have no side effects that must not happen twice. While
 // many transactions conflict, Transact runs them one after another, each on its caller's
-// goroutine and seeing what those before it have written, and commits several as one.
-// Transact returns
+// goroutine, and commits several as one; each sees the writes of those before it. Transact
+// returns
 //
 //   - fn's error, with nothing written,
 //   - an error that matches ErrConflict after too many attempts, see TxOptions.Tries,
-//   - ctx.Err() if ctx is canceled before an attempt; a commit that has begun is not
-//     interrupted, and fn has to check ctx itself,
-//   - otherwise what Commit returns.
+//   - ctx.Err() if ctx ends before an attempt; Transact does not interrupt a commit, and fn
+//     has to check ctx itself,
+//   - otherwise the result of Begin or Commit.
 //
 // If fn panics, nothing is written, and the panic propagates. fn must not call Commit; it
 // may call Discard, and Transact then returns ErrClosed. The Tx must not be used after fn
@@ -382,13 +384,13 @@ func (d *DB) Transact(ctx context.Context, fn func(tx *Tx) error) error {
 }
 
 // Close cancels compactions, waits for lookups and writes that have begun, flushes, and releases
-// the database. Callers that wait for a compaction get ErrClosed, as do writes that wait for one.
-// When Close returns nil, all writes are durable, including those with NoSync. After an error,
-// one of Flush or of the file system, the database is closed nevertheless, and the next Open
-// recovers from the log what was not flushed. Close iterators first: afterwards, moves of an
-// iterator that need a file fail with ErrClosed. Reads of a Snapshot or Tx that is still open
-// return ErrClosed, as does Tx.Commit. A second Close returns ErrClosed, without waiting for the
-// first.
+// the lock. Callers that wait for a compaction get ErrClosed, as do writes that wait for one.
+// When Close returns nil, all writes are durable, including those with NoSync. Its errors are those
+// of Flush and of the file system. After an error the database is closed nevertheless, and the
+// next Open recovers from the log what was not flushed. Close iterators first: afterwards, moves
+// of an iterator that need a file fail with ErrClosed. Reads of a Snapshot or Tx that is still
+// open return ErrClosed, as does Tx.Commit. A second Close returns ErrClosed, without waiting for
+// the first.
 func (d *DB) Close() error {
 	if !d.closed.CompareAndSwap(false, true) {
 		return ErrClosed
@@ -411,8 +413,8 @@ func (d *DB) Close() error {
 	return errors.Join(err, d.lock.Close())
 }
 
-// closeWriting flushes and ends all writing. The log is empty afterwards, so
-// nothing on disk depends on where a log ends.
+// closeWriting flushes and ends all writing. The log is empty afterwards, so that recovery does
+// not depend on how a log ends.
 func (d *DB) closeWriting() error {
 	d.stopCompactions()
 	d.commit.close()

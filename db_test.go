@@ -115,8 +115,8 @@ func TestLock(t *testing.T) {
 	mustClose(t, mustOpen(t, dir, nil))
 }
 
-// TestLockedAndMissing: Check and Repair do not touch a database that is open, or one that does not
-// exist, and say so as Open does.
+// TestLockedAndMissing: for a database that is open, or does not exist, Check and Repair return the
+// errors of Open and change nothing.
 func TestLockedAndMissing(t *testing.T) {
 	check := func(dir string) error {
 		_, err := sift.Check(context.Background(), dir, nil, func(err error) { t.Error(err) })

@@ -11,19 +11,19 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// DeleteRange deletes the keys in [from, to); nil means no bound. Tables that lie wholly
-// within the range are dropped by one edit of the MANIFEST, without reading their entries,
-// and their files are removed before DeleteRange returns, except for those that older
-// iterators still use. The other keys are deleted one by one, in batches; so are all keys of
-// a table from which an open snapshot or transaction can still see something.
+// DeleteRange deletes the keys in [from, to); nil means no bound. It drops tables that lie
+// wholly within the range by one edit of the MANIFEST, without reading their entries, and
+// removes their files before it returns, except those that older iterators still use. It
+// deletes other keys one by one, in batches, and also the keys of tables from which an open
+// snapshot or transaction can still see something.
 //
 // The call as a whole is not atomic: concurrent reads may find some of the keys deleted and
 // others not. An existing Iter, Snapshot or Tx sees what it saw before. An older value of a
 // key never reappears, not even after a crash. A key that is written during the call may or
-// may not be deleted. When DeleteRange returns nil, the deletion is durable. When ctx is
-// done, DeleteRange returns its error; after any error some of the keys may be deleted, and
-// the call can be repeated. Other errors are those of Write, Flush and Get, without
-// ErrNotFound. An empty range is not an error.
+// may not be deleted. When DeleteRange returns nil, the deletion is durable. When ctx ends, it
+// returns ctx.Err(). Other errors are those of Write, Flush and Get, without ErrNotFound. After
+// an error some of the keys may be deleted, and the call can be repeated. An empty range is
+// not an error.
 //
 // Batch has no such operation: LevelDB's format has no entry for it.
 func (d *DB) DeleteRange(ctx context.Context, from, to []byte) error {
@@ -35,7 +35,7 @@ func (d *DB) DeleteRange(ctx context.Context, from, to []byte) error {
 	}
 	r := rangeDeletion{db: d, from: from, to: to, at: from, began: d.visible.Load()}
 	for {
-		// After the flush, everything visible now is in tables, and durable.
+		// After the flush, everything that is visible now is durable, in tables.
 		r.seq = d.visible.Load()
 		if err := d.flushBefore(ctx); err != nil {
 			return err
@@ -59,40 +59,40 @@ func (d *DB) DeleteRange(ctx context.Context, from, to []byte) error {
 
 // rangeDeletion is a call of DeleteRange. It searches the tables that it will not drop, the
 // rest, at a sequence number up to which everything is durable and in tables, and deletes
-// each key of the range that has a value there. It leaves keys that were put after the call
-// began: otherwise it might never end beside writers. Once it finds none, it can drop the
-// other tables: nothing can reappear in their place, whichever later writes a crash loses.
-// The last search and the drop are one step on the compacting goroutine, so no compaction
-// can move an entry from these tables to the rest in between; what flushes add has higher
-// sequence numbers.
+// each key of the range that has a value there. It does not delete keys that were put after the
+// call began: with concurrent writers it might never end otherwise. Once it finds no more keys,
+// it can drop the other tables: no older value can reappear, whichever later writes a crash
+// loses. The last search and the drop are one step on the compacting goroutine, so no compaction
+// can move an entry from these tables to the rest in between; entries that flushes add have
+// higher sequence numbers.
 type rangeDeletion struct {
 	db       *DB
 	from, to []byte
 	began    uint64 // tables with newer entries, such as the call's own tombstones, are not dropped
 	seq      uint64 // all entries up to it are durable and in tables
-	// keepDeletions: tables that hold only tombstones are not dropped either, as they may hide
-	// keys of the rest.
+	// keepDeletions is set if tables that hold only tombstones are not dropped either, since the
+	// tombstones may hide keys of the rest.
 	keepDeletions bool
-	// unread: a table within the range cannot be read, and may have entries from after the call
-	// began. Then keys that were put since then are deleted, too.
+	// unread is set if a table within the range cannot be read. It may have entries from after the
+	// call began, so keys that were put since then are deleted, too.
 	unread bool
 
 	at   []byte // where the search for keys continues
-	keys Batch  // the keys found, to be deleted
-	size int    // of the keys, in bytes
+	keys Batch  // deletions of the keys found
+	size int    // size of keys in bytes, approximately
 
 	dropped bool // tables have been dropped
 	done    bool
 }
 
 const (
-	// maxFoundBytes bounds the keys that one step collects.
+	// maxFoundBytes is the total length of keys after which a step stops searching.
 	maxFoundBytes = 8 << 20
-	// deleteBatchBytes bounds a batch of deletes.
+	// deleteBatchBytes is the size at which a batch of deletions is written.
 	deleteBatchBytes = 256 << 10
 )
 
-// step searches the rest for keys, and drops the tables if it finds none.
+// step is job.step. It searches the rest for keys, and drops the other tables if it finds none.
 func (r *rangeDeletion) step(ctx context.Context) (last bool, err error) {
 	d := r.db
 	version := d.state.Load().version // only this goroutine removes tables from it
@@ -106,7 +106,7 @@ func (r *rangeDeletion) step(ctx context.Context) (last bool, err error) {
 		return true, err
 	}
 	if !bytes.Equal(r.at, r.from) {
-		r.at = r.from // search the whole range again, in one step: only that is proof
+		r.at = r.from // only a search of the whole range in one step proves that there are no keys
 		return false, nil
 	}
 	if len(dropped) == 0 {
@@ -124,11 +124,11 @@ func (r *rangeDeletion) step(ctx context.Context) (last bool, err error) {
 	return true, err
 }
 
-// drop drops tables, unless a new snapshot sees one of them; then they must be chosen again.
-// failed is that of changeVersion.
+// drop drops tables. again reports that it has not, because a new snapshot sees one of them: the
+// caller must then choose the tables again. failed is that of changeVersion.
 func (r *rangeDeletion) drop(version *manifest.Version, tables map[*manifest.TableMeta]bool) (again, failed bool, err error) {
 	d := r.db
-	// The lock keeps new snapshots out until the tables are dropped.
+	// The lock prevents new snapshots until the tables are dropped.
 	d.snapshots.mu.Lock()
 	defer d.snapshots.mu.Unlock()
 	edit := &manifest.Edit{}
@@ -161,7 +161,7 @@ func (r *rangeDeletion) droppable(version *manifest.Version) map[*manifest.Table
 			if bytes.Compare(base.UserKey(meta.Smallest), r.from) >= 0 &&
 				(r.to == nil || bytes.Compare(base.UserKey(meta.Largest), r.to) < 0) {
 				within = append(within, meta)
-				if _, err := meta.Handle.(*table).load(); err != nil { // not under the lock below
+				if _, err := meta.Handle.(*table).load(); err != nil { // here and not below, where the lock is held
 					r.unread = true
 				}
 			}
@@ -179,9 +179,9 @@ func (r *rangeDeletion) droppable(version *manifest.Version) map[*manifest.Table
 	return tables
 }
 
-// unseen reports whether a table holds no entry from after the call began, and none that a
-// snapshot can see. Tables without properties were written before the database was opened.
-// REQUIRES: snapshots.mu.
+// unseen reports whether a table may be dropped: it holds no entry from after the call began, and
+// none that a snapshot can see. Tables without properties were written before the database was
+// opened. REQUIRES: snapshots.mu.
 func (r *rangeDeletion) unseen(meta *manifest.TableMeta) bool {
 	var minSeq uint64
 	if reader, err := meta.Handle.(*table).load(); err == nil {
@@ -196,7 +196,8 @@ func (r *rangeDeletion) unseen(meta *manifest.TableMeta) bool {
 	return len(seqs) == 0 || seqs[len(seqs)-1] < minSeq
 }
 
-// find collects the next keys with a value in the rest, and reports whether there are any.
+// find sets keys to deletions of the next keys that have a value in the rest, and reports whether
+// there are any.
 func (r *rangeDeletion) find(ctx context.Context, version *manifest.Version, dropped map[*manifest.TableMeta]bool) (bool, error) {
 	o := &sstable.IterOptions{DontFillCache: true, Readahead: true}
 	var src sources
@@ -219,7 +220,7 @@ func (r *rangeDeletion) find(ctx context.Context, version *manifest.Version, dro
 	defer in.Close()
 	r.keys.Reset()
 	r.size = 0
-	var last []byte // the last key whose newest entry was seen
+	var last []byte // the key of the last entry up to seq
 	have := false
 	n := 0
 	for ok := in.SeekGE(base.AppendInternalKey(nil, r.at, base.MaxSequence, base.KindSeek)); ok; ok = in.Next() {
@@ -236,7 +237,7 @@ func (r *rangeDeletion) find(ctx context.Context, version *manifest.Version, dro
 		}
 		last, have = append(last[:0], userKey...), true
 		if base.Kind(t) == base.KindDelete || t>>8 > r.began && !r.unread {
-			continue // it hides what is older, and the tables to be dropped have nothing newer
+			continue // this entry hides older ones, and the tables to be dropped have no newer ones
 		}
 		if r.size > maxFoundBytes {
 			r.at = bytes.Clone(userKey)
@@ -258,7 +259,7 @@ func (r *rangeDeletion) find(ctx context.Context, version *manifest.Version, dro
 	return false, nil
 }
 
-// deleteKeys deletes the keys found. The flush that follows makes the deletes durable.
+// deleteKeys writes the deletions in keys. The next flush makes them durable.
 func (r *rangeDeletion) deleteKeys(ctx context.Context) error {
 	var batch Batch
 	for op := range r.keys.Ops() {

@@ -414,7 +414,7 @@ func TestDeleteRangeErrors(t *testing.T) {
 	}
 }
 
-// TestDeleteRangeEnds: DeleteRange ends beside writers that put keys into the range all the time.
+// TestDeleteRangeEnds: DeleteRange ends although writers put keys into the range all the time.
 func TestDeleteRangeEnds(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), nil)
 	defer mustClose(t, db)

@@ -16,32 +16,33 @@ var (
 	// ErrReadOnly: the database, or the transaction, was opened read-only.
 	ErrReadOnly = errors.New("sift: read-only")
 	// ErrTryAgain: there is no room for a write because a flush, a compaction or the
-	// creation of a log failed; the cause is wrapped. Nothing was written. The background
-	// keeps retrying, so the same write may succeed later, for example after space on the
-	// disk was freed.
+	// creation of a log failed; the error wraps the cause. Nothing was written. The database
+	// retries in the background, so the same write may succeed later, for example once there
+	// is free space on the disk again.
 	ErrTryAgain = errors.New("sift: no room for writes now")
 	// ErrReopen: the log or the MANIFEST could not be written, so their contents are
-	// unknown until they are read again; the cause is wrapped. Reads go on, and every
-	// write fails with this error until the database is closed and opened again.
+	// unknown until they are read again; the error wraps the cause. Reads still work, but
+	// every write fails with this error until the database is closed and opened again.
 	ErrReopen = errors.New("sift: writing has failed, reopen the database")
-	// ErrBatchTooLarge: a batch exceeds the bounds that Batch documents. Nothing was
+	// ErrBatchTooLarge: a batch exceeds the limits that Batch documents. Nothing was
 	// written.
 	ErrBatchTooLarge = errors.New("sift: batch is too large")
-	// ErrConflict: a transaction was not committed because others had written what it
-	// read. Run it again.
+	// ErrConflict: a transaction was not committed because other writes have changed what
+	// it read. Run it again.
 	ErrConflict = errors.New("sift: transaction conflict")
 	// ErrTxLimit: a transaction exceeded Options.TxBytes or Options.TxLifetime, and was
 	// not committed.
 	ErrTxLimit = errors.New("sift: transaction limit")
 
-	// errCheckAgain: the leader cannot tell whether there is a conflict.
+	// errCheckAgain: the leader cannot tell whether there is a conflict; the transaction must
+	// check again.
 	errCheckAgain = errors.New("sift: check again")
 )
 
 // Returned by Open, and by Check, Repair, Checkpoint and LockDirectory.
 var (
-	// ErrLocked: another process, or this one, has the database open. The message names the
-	// process if it is known, and so does the *LockedError that errors.As finds.
+	// ErrLocked: a process, perhaps this one, has the database open. The message and the
+	// *LockedError that errors.As finds name the process if it is known.
 	ErrLocked = errors.New("sift: database is in use")
 	// ErrExists: Options.ErrorIfExists is set and the database exists, or the directory of a
 	// Checkpoint is not empty.
@@ -53,11 +54,11 @@ var (
 
 // Returned wherever a file is read.
 var (
-	// ErrCorruption matches every error about damaged data. errors.As with a
-	// *CorruptionError gives the file and the offset.
+	// ErrCorruption is matched by every error about damaged data. errors.As with a
+	// *CorruptionError finds the file and the offset.
 	ErrCorruption = base.ErrCorruption
-	// ErrUnsupported matches an error about a file that is well formed but of a kind that
-	// sift does not read, such as a table in RocksDB's own format, or a MANIFEST with another
+	// ErrUnsupported is matched by errors about files that are well formed but of a kind that
+	// sift does not support, such as a table in RocksDB's format, or a MANIFEST with another
 	// comparator.
 	ErrUnsupported = base.ErrUnsupported
 )

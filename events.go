@@ -2,12 +2,12 @@ package sift
 
 import "time"
 
-// Events are callbacks for background work. nil functions are not called. Each runs on
-// the goroutine that did the work, or is about to write, and several may run
-// concurrently. They must not block, and must not call methods of the DB that wait for
-// the background: Flush, Compact, BuildFilters, Checkpoint, Close and writes, including
-// DeleteRange, Ingest and the commit of a transaction. Others, such as Metrics and Get, are
-// allowed.
+// Events are callbacks for background work. Nil functions are not called. A callback runs on
+// the goroutine that did the work, or that is about to write, and several may run
+// concurrently. Callbacks must not block, and must not call methods of the DB that wait for
+// background work: Flush, Compact, BuildFilters, Checkpoint, Close and writes, including
+// DeleteRange, Ingest and the commit of a transaction. Other methods, such as Metrics and Get,
+// are allowed.
 type Events struct {
 	// Flushed: memtables were written to tables of level 0.
 	Flushed func(FlushEvent)
@@ -19,7 +19,8 @@ type Events struct {
 	// Failed: a flush or compaction failed and will be retried; the log or the MANIFEST
 	// failed and the database takes no more writes; a table that was loaded in the background
 	// after Open is unreadable, or its filter unusable; or Open found a torn end of the
-	// MANIFEST. Damage matches ErrCorruption. Reads return their errors instead.
+	// MANIFEST. Errors about damage match ErrCorruption. It is not called for errors that a
+	// read returns.
 	Failed func(error)
 }
 
@@ -41,9 +42,9 @@ type CompactionEvent struct {
 	Took     time.Duration
 }
 
-// StallEvent describes a write that was held back.
+// StallEvent describes a write stall.
 type StallEvent struct {
-	Stopped bool // it had to wait for a flush or compaction; otherwise it was slowed down
+	Stopped bool // the write had to wait for a flush or compaction; otherwise it was delayed
 	Took    time.Duration
 }
 
@@ -65,7 +66,7 @@ func (e *Events) failed(err error) {
 	}
 }
 
-// slowed records that a write was slowed down.
+// slowed records that a write was delayed.
 func (d *DB) slowed(t time.Duration) {
 	d.stats.slowed(t)
 	if d.opts.Events.Stalled != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/siftdb/sift/internal/vfs"
 )
 
-// FS is a file system as the store uses it; see Options.FS. Names are paths in the host's
-// syntax. All methods are safe for concurrent use.
+// FS is a file system for databases; see Options.FS. Names are paths in the host's syntax. All
+// methods must be safe for concurrent use.
 //
 //	Create(name string) (File, error)      a new empty file, replacing an existing one
 //	Open(name string) (File, error)        a file for reading
@@ -24,17 +24,17 @@ import (
 //	SyncDir(dir string) error              makes creations, renames and removals durable
 //	Lock(name string, exclusive bool) (io.Closer, error)
 //
-// Lock does not wait: if the lock is held, the error is a *LockedError. Other errors
-// match fs.ErrNotExist and fs.ErrExist where they apply. Durability is only as good as
-// Sync and SyncDir. Only the host's file system maps logs and tables into memory.
+// Lock does not wait: if the lock is held, its error is a *LockedError. Other errors
+// match fs.ErrNotExist and fs.ErrExist where they apply. Durability depends on Sync and
+// SyncDir. Only the host's file system maps logs and tables into memory.
 type FS = vfs.FS
 
 // File is an open file of an FS: an io.Writer that appends, an io.ReaderAt and an
-// io.Closer with Sync() error. ReadAt may be called concurrently, also with Close,
-// which makes later calls fail.
+// io.Closer with Sync() error. ReadAt may be called concurrently, even with Close, after
+// which it fails.
 type File = vfs.File
 
-// LockedError is what FS.Lock returns for a lock that is held. Its fields:
+// LockedError is the error of FS.Lock for a lock that is held. Its fields:
 //
 //	Name string  the lock file
 //	PID  int     the process that holds it; 0 if unknown
@@ -45,16 +45,16 @@ type LockedError = vfs.LockedError
 func NewMemFS() FS { return vfs.NewRAM() }
 
 // OpenMemory opens an empty database in memory, for tests and caches. It behaves like one
-// from Open. Its files are not part of what Options.Memory bounds. The contents are gone after
+// from Open. Options.Memory does not limit the size of its files. The contents are gone after
 // Close. o may be nil; o.FS is ignored. For a database in memory that can be reopened, set
 // Options.FS to a NewMemFS and call Open.
 func OpenMemory(o *Options) (*DB, error) {
-	var own Options
+	var opts Options
 	if o != nil {
-		own = *o
+		opts = *o
 	}
-	own.FS = NewMemFS()
-	return Open("db", &own)
+	opts.FS = NewMemFS()
+	return Open("db", &opts)
 }
 
 // DirLock is the lock on a database directory. It excludes all other users of the
@@ -65,11 +65,10 @@ type DirLock struct {
 	closer    io.Closer
 }
 
-// LockDirectory locks a directory of the host's file system, before it is opened or after
-// it has been closed; see Options.Lock. If the directory does not exist, it is created for
-// an exclusive lock; for another, the error matches fs.ErrNotExist. A non-exclusive lock
-// suffices for ReadOnly. LockDirectory does not wait: if the directory is locked, the error
-// matches ErrLocked.
+// LockDirectory locks a directory of the host's file system while no database is open in it;
+// see Options.Lock. An exclusive LockDirectory creates a missing directory; for a shared one, the
+// error matches fs.ErrNotExist. A shared lock suffices for Options.ReadOnly. LockDirectory does
+// not wait: if the directory is locked, the error matches ErrLocked.
 func LockDirectory(dir string, exclusive bool) (*DirLock, error) {
 	if exclusive {
 		if err := vfs.OS.MkdirAll(dir); err != nil {
@@ -83,7 +82,8 @@ func LockDirectory(dir string, exclusive bool) (*DirLock, error) {
 	return &DirLock{dir: dir, exclusive: exclusive, closer: closer}, nil
 }
 
-// Close releases the lock. Close the databases that use it first. Closing again does nothing.
+// Close releases the lock. Close the databases that use the lock first. Closing it again does
+// nothing.
 func (l *DirLock) Close() error { return l.closer.Close() }
 
 func lockDir(fsys vfs.FS, dir string, exclusive bool) (io.Closer, error) {
@@ -94,7 +94,7 @@ func lockDir(fsys vfs.FS, dir string, exclusive bool) (io.Closer, error) {
 	return lock, err
 }
 
-// lockDir locks a directory, unless Options.Lock is the lock on it.
+// lockDir locks a directory, unless Options.Lock is set, which must be a lock on it.
 func (o *Options) lockDir(dir string, exclusive bool) (io.Closer, error) {
 	if o.Lock == nil {
 		return lockDir(o.FS, dir, exclusive)
@@ -108,7 +108,7 @@ func (o *Options) lockDir(dir string, exclusive bool) (io.Closer, error) {
 	return callersLock{}, nil
 }
 
-// callersLock stands for a lock that Close does not release.
+// callersLock is a lock that belongs to the caller of Open: Close does not release it.
 type callersLock struct{}
 
 func (callersLock) Close() error { return nil }

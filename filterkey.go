@@ -15,8 +15,8 @@ import (
 	"github.com/siftdb/sift/internal/vfs"
 )
 
-// FILTERKEY holds the secret of a database's keyed filters. Only its owner may
-// read it. 28 bytes:
+// FILTERKEY is the file with the secret of a database's keyed filters. Only its owner may
+// read it. It has 28 bytes:
 //
 //	offset  size  field
 //	0       8     "siftkey1"
@@ -29,8 +29,8 @@ import (
 //	08 09 0a 0b 0c 0d 0e 0f  c6 cb 24 ce
 //
 // Any other length, magic or checksum is damage. Only the speed of lookups depends on the
-// file: without it keyed filters are not probed, and compactions build new ones. If the file
-// exists but must not be read, it is not replaced. On disk; do not change.
+// file: without it keyed filters are not probed, until compactions build new ones. A file that
+// exists but may not be read is not replaced. On disk; do not change.
 const (
 	filterKeyMagic = "siftkey1"
 	filterKeyLen   = len(filterKeyMagic) + len(filter.Secret{}) + 4
@@ -56,9 +56,9 @@ func decodeFilterKey(b []byte) (s filter.Secret, err error) {
 	return s, nil
 }
 
-// openFilterKey reads the database's secret. If it is missing or damaged and the options ask for
-// keyed filters, it creates one, unless the database is opened read-only. With a secret, all
-// filters whose policy supports it are keyed.
+// openFilterKey reads the database's secret. If it is missing or damaged, and
+// Options.KeyedFilters is set, it creates one, unless the database is opened read-only. If there
+// is a secret, it replaces the policies of the options by keyed ones, where they can be keyed.
 func (d *DB) openFilterKey() error {
 	path := filepath.Join(d.dir, manifest.MakeName(manifest.KindFilterKey, 0))
 	secret, err := readFilterKey(d.fs, path)
@@ -68,7 +68,7 @@ func (d *DB) openFilterKey() error {
 		d.filterKeyErr = err
 		d.opts.Logger.Warn("the secret of keyed filters cannot be read: filters keyed with it are ignored", "err", err)
 		if d.opts.KeyedFilters {
-			// Better no filters than ones that an adversary can predict.
+			// No filters are better than filters whose false positives an adversary can predict.
 			for i := range d.opts.LevelFilters {
 				d.opts.LevelFilters[i] = filter.None()
 			}
@@ -121,7 +121,7 @@ func readFilterKey(fsys vfs.FS, path string) (s filter.Secret, err error) {
 	return s, err
 }
 
-// writeFilterKey writes a secret to a directory, atomically.
+// writeFilterKey writes a secret to FILTERKEY in a directory, atomically and durably.
 func writeFilterKey(fsys vfs.FS, dir string, s filter.Secret) error {
 	tmp := filepath.Join(dir, manifest.MakeName(manifest.KindTemp, 0))
 	f, err := vfs.CreatePrivate(fsys, tmp)
@@ -136,13 +136,14 @@ func writeFilterKey(fsys vfs.FS, dir string, s filter.Secret) error {
 		err = fsys.Rename(tmp, filepath.Join(dir, manifest.MakeName(manifest.KindFilterKey, 0)))
 	}
 	if err != nil {
-		_ = fsys.Remove(tmp) // the first error is what matters
+		_ = fsys.Remove(tmp) // err is more important
 		return err
 	}
 	return fsys.SyncDir(dir)
 }
 
-// lookupKey hashes a key as memtables and filters do: with the database's secret if it has one.
+// lookupKey returns a key with its hash for memtables and filters: under the database's secret if
+// it has one.
 func lookupKey(secret *filter.Secret, key []byte) filter.Key {
 	if secret != nil {
 		return filter.Key{Bytes: key, Hash: secret.Hash(key)}
@@ -150,7 +151,7 @@ func lookupKey(secret *filter.Secret, key []byte) filter.Key {
 	return filter.NewKey(key)
 }
 
-// mayContain probes a table's filter.
+// mayContain probes a table's filter for the key.
 func (l *lookup) mayContain(f filter.Reader) bool {
 	if !l.keyed {
 		return f.MayContain(l.key)

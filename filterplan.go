@@ -9,29 +9,30 @@ import (
 // FilterPlan describes how a filter memory budget would be spent.
 type FilterPlan struct {
 	Budget int64 // bytes
-	Bytes  int64 // used of the budget
+	Bytes  int64 // bytes of the budget that would be used
 	Tables []PlannedTable
 	// WastedReads is the expected number of block reads per lookup of an absent key under
-	// uniform traffic. Without filters, every level costs one.
+	// uniform traffic. Without filters it is the number of levels with tables, each table of
+	// level 0 counted as one.
 	WastedReads float64
-	// NextMiBSaves is how many block reads another MiB would save per lookup of an absent key,
-	// if there is also one scan of a range without keys for each such lookup.
+	// NextMiBSaves is the number of block reads that another MiB would save per lookup of an
+	// absent key, if there is also one scan of an empty range for each such lookup.
 	NextMiBSaves float64
 }
 
 // PlannedTable is a table in a FilterPlan.
 type PlannedTable struct {
 	TableMetrics
-	Units       float64 // to be loaded, of FilterUnits; the last one may be fractional
+	Units       float64 // number of units in memory, of FilterUnits; may be fractional
 	Bytes       int64   // their memory
 	RangeBytes  int64   // memory of the range filter
-	WastedReads float64 // expected per lookup of an absent key
+	WastedReads float64 // expected number of block reads per lookup of an absent key
 }
 
 // PlanFilters returns how a filter memory budget, in bytes, would be spent if lookups of
-// absent keys were spread evenly. It loads tables that have not been loaded since Open, and
-// changes nothing else. It returns ErrClosed after Close, and no other error: a table that
-// cannot be loaded has its error in Err.
+// absent keys were spread evenly over all keys. It loads tables that have not been loaded since
+// Open, and changes nothing else. It returns ErrClosed after Close, and no other error: if a
+// table cannot be loaded, the error is in its Err.
 func (d *DB) PlanFilters(budget int64) (FilterPlan, error) {
 	p := FilterPlan{Budget: budget}
 	d.loadAll()
@@ -72,8 +73,9 @@ func (d *DB) startFilterManager() {
 	})
 }
 
-// filterTables returns the tables of a version, level by level, for the filter memory manager.
-// A lookup probes each level once, and each table of a level in proportion to its size.
+// filterTables returns the tables of a version, level by level, for the filter memory manager. It
+// assumes that a lookup probes each table of level 0, and one table of each further level, which it
+// hits in proportion to its size.
 func filterTables(version *manifest.Version) []filtermem.Table {
 	var tables []filtermem.Table
 	for level, metas := range version.Levels {
@@ -89,7 +91,7 @@ func filterTables(version *manifest.Version) []filtermem.Table {
 	return tables
 }
 
-// inheritHeat gives the outputs of a compaction the access rate of its inputs.
+// inheritHeat gives the outputs of a compaction the access rates of its inputs.
 func (d *DB) inheritHeat(inputs [2][]*manifest.TableMeta, outputs []*manifest.TableMeta) {
 	var from [2][]*filtermem.Traffic
 	for i, metas := range inputs {
@@ -105,7 +107,7 @@ func (d *DB) inheritHeat(inputs [2][]*manifest.TableMeta, outputs []*manifest.Ta
 	d.filterManager.Inherit(from, to, sizes)
 }
 
-// unitsOf converts steps of the table's filter to units.
+// unitsOf converts steps of the table's filter to units. REQUIRES: the table is open.
 func (t *table) unitsOf(steps int) float64 {
 	return float64(steps) / float64(filter.StepsPerUnit(t.reader.Load().FilterFamily()))
 }

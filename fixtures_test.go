@@ -135,9 +135,9 @@ func checkDir(t *testing.T, dir string) {
 	}
 }
 
-// TestLyingFilter shows that a table's RocksDB Bloom filter is used: the fixture's is built
+// TestWrongFilter shows that a table's RocksDB Bloom filter is used: the fixture's is built
 // over one key that is absent, so Get finds nothing.
-func TestLyingFilter(t *testing.T) {
+func TestWrongFilter(t *testing.T) {
 	from := fixtures.Dir(t)
 	dir := copyDir(t, filepath.Join(from, "superset/cpp-full-lying"))
 	faults := 0

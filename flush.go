@@ -14,22 +14,20 @@ import (
 	"github.com/siftdb/sift/memtable"
 )
 
-// flushJob is a full memtable on its way to level 0. Jobs that wait together may become one
-// table.
+// flushJob is an immutable memtable on its way to level 0. One flush may take several jobs.
 type flushJob struct {
 	mem     *memtable.Memtable
-	lastSeq uint64 // the last sequence number in it
-	logNum  uint64 // number of the next log: once flushed, older logs are removed
-	sealed  *wal.Sealed
+	lastSeq uint64      // the last sequence number in mem
+	logNum  uint64      // number of the next log: older logs are removed once mem is flushed
+	sealed  *wal.Sealed // the log of mem
 }
 
-// maxFull is the number of full memtables that may wait to be flushed while another is being
-// filled. With more than one, writers and the flushing goroutine do not take turns waiting for
-// each other.
+// maxFull is the maximum number of full memtables while another is being filled. With only one,
+// writers and the flushing goroutine would take turns waiting for each other.
 const maxFull = 2
 
-// maxJoined bounds the total capacity, in bytes, of the waiting memtables that are flushed
-// into one table: syncs take a large part of smaller flushes.
+// maxJoined is the maximum total capacity, in bytes, of the memtables that one flush joins.
+// Smaller memtables are joined because syncs take a large part of a small flush.
 const maxJoined = 8 << 20
 
 // installMemtable makes mem the mutable memtable and hands the previous one to the flushing
@@ -54,7 +52,7 @@ func (d *DB) flushLoop() {
 		b.change(func() {
 			b.flushErr = err
 			if err == nil {
-				b.flushes = slices.Delete(b.flushes, 0, len(jobs)) // also clears the vacated places, so that no memtable is kept alive
+				b.flushes = slices.Delete(b.flushes, 0, len(jobs)) // also clears the vacated elements, which would keep memtables alive
 			}
 		})
 		if err == nil {
@@ -65,8 +63,9 @@ func (d *DB) flushLoop() {
 	}
 }
 
-// nextFlushes waits for a full memtable and returns what to flush now, oldest first. It
-// returns nothing once nothing is left to flush, or trying is futile.
+// nextFlushes waits for a full memtable and returns the jobs of the next flush, oldest first. It
+// returns none to end the goroutine: during Close, when nothing is left to flush or the last flush
+// failed, and once the MANIFEST has failed.
 func (b *background) nextFlushes() []*flushJob {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -82,7 +81,7 @@ func (b *background) nextFlushes() []*flushJob {
 	return b.flushes[:n:n]
 }
 
-// flushParts bounds the number of runs of tombstones that get their own tables in a flush.
+// flushParts is the maximum number of runs of tombstones for which a flush begins separate tables.
 const flushParts = 16
 
 // flushMemtables writes memtables to level 0: to one table, unless they have long runs of
@@ -99,7 +98,7 @@ func (d *DB) flushMemtables(jobs []*flushJob) error {
 		Input:      memtablesIterator(jobs),
 		Boundaries: d.snapshots.boundaries(&d.visible),
 		Writer:     d.tableOptions(0),
-		// Older memtables are already in tables.
+		// The entries of all older memtables are in version.
 		NothingBelow: compact.NothingBelow(version, &compact.Plan{}, d.mayContain),
 		DeletionRun:  max(minDeletions, entries/flushParts),
 	})
@@ -127,7 +126,7 @@ func (d *DB) flushMemtables(jobs []*flushJob) error {
 	return nil
 }
 
-// memtablesIterator iterates over the entries of the jobs' memtables.
+// memtablesIterator returns an iterator over the entries of the jobs' memtables.
 func memtablesIterator(jobs []*flushJob) base.Iterator {
 	if len(jobs) == 1 {
 		return jobs[0].mem.NewIter()
@@ -139,8 +138,8 @@ func memtablesIterator(jobs []*flushJob) base.Iterator {
 	return merge.New(children...)
 }
 
-// waitFlushed returns when the memtables that are full at the time of the call have been
-// flushed. While flushes fail it returns their error instead of waiting.
+// waitFlushed waits until the memtables that are full when it is called have been flushed. While
+// flushes fail, it returns their error instead of waiting.
 func (b *background) waitFlushed() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -149,8 +148,8 @@ func (b *background) waitFlushed() error {
 	return err
 }
 
-// waitFullRoom returns when another full memtable may be queued. While flushes fail it returns
-// their error, like waitFlushed.
+// waitFullRoom waits until another full memtable may be queued. While flushes fail, it returns
+// their error instead of waiting.
 func (b *background) waitFullRoom() (waited bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -164,13 +163,13 @@ func (b *background) awaitFlushes(enough func() bool) (waited bool, err error) {
 	waited = !enough() && b.flushRefused() == nil
 	b.await(func() bool { return enough() || b.flushRefused() != nil })
 	if !enough() {
-		b.ask(&b.flushing)
+		b.retrySoon(&b.flushing)
 		return waited, b.flushRefused()
 	}
 	return waited, b.fatalErr
 }
 
-// flushRefused returns why waiting for a flush is futile now, or nil. REQUIRES: mu.
+// flushRefused returns the reason why it is futile to wait for a flush now, or nil. REQUIRES: mu.
 func (b *background) flushRefused() error {
 	switch {
 	case b.fatalErr != nil:

@@ -54,9 +54,9 @@ func deletedKeys(t *testing.T, held ...string) (*DB, *Iter) {
 	return d, it
 }
 
-// TestGapsAsLookedAt: a walk uses the gaps that it was started for, even if they have been cut
-// since. With others it would begin at the iterator's arbitrary position.
-func TestGapsAsLookedAt(t *testing.T) {
+// TestWalkUsesGapsOfItsStart: a walk uses the gaps with which it was started, even if they have
+// been cut since. With others it would begin at the iterator's arbitrary position.
+func TestWalkUsesGapsOfItsStart(t *testing.T) {
 	d, it := deletedKeys(t, "first", "last")
 	mid := []byte("key00500")
 	for range 2 { // once to record the gap
@@ -100,7 +100,7 @@ func TestSeekLTNil(t *testing.T) {
 	}
 }
 
-// TestSeekLTNilBounds: SeekLT(nil) stays within the bounds beside a gap.
+// TestSeekLTNilBounds: SeekLT(nil) stays within the bounds next to a gap.
 func TestSeekLTNilBounds(t *testing.T) {
 	d, all := deletedKeys(t, "a", "j")
 	for range 2 {
@@ -116,7 +116,7 @@ func TestSeekLTNilBounds(t *testing.T) {
 	}
 }
 
-// TestGapsAtTheirEnds compares all ranges and seeks that begin or end in, at or beside a gap with
+// TestGapsAtTheirEnds compares all ranges and seeks that begin or end in, at or next to a gap with
 // a list of the keys: while gaps are being recorded within bounds, and when all are known.
 func TestGapsAtTheirEnds(t *testing.T) {
 	const all = 251

@@ -550,7 +550,7 @@ func TestRecoveryCannotFlush(t *testing.T) {
 	}
 }
 
-// A damaged log that cannot be read to its end is not taken for a torn one.
+// A damaged log that cannot be read to its end does not count as torn.
 func TestUnreadableBehindDamage(t *testing.T) {
 	mem := vfstest.NewMem()
 	o := uncached(mem)
@@ -1005,8 +1005,8 @@ func TestFileNumbersRunOut(t *testing.T) {
 	}
 }
 
-// TestNewerIsNotSeen: the iterator of a snapshot passes over what was written later, in both
-// directions, also among tombstones.
+// TestNewerIsNotSeen: the iterator of a snapshot skips entries that were written later, in both
+// directions, and among tombstones, too.
 func TestNewerIsNotSeen(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -1054,8 +1054,8 @@ func TestNewerIsNotSeen(t *testing.T) {
 	}
 }
 
-// TestFindIgnoresNewer: DeleteRange does not take a tombstone that may not be durable for one that
-// hides a value.
+// TestFindIgnoresNewer: DeleteRange ignores a tombstone that may not be durable: it does not hide a
+// value.
 func TestFindIgnoresNewer(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)

@@ -62,7 +62,7 @@ func (d *DB) hasRanges(ranges []KeyRange, seq uint64) (has []bool, err error) {
 	}
 	it.seq = seq
 	has = make([]bool, len(ranges))
-	var near nearGaps // not used: these lookups do not extend gaps
+	var near nearGaps // unused: these lookups do not extend gaps
 	for i := range ranges {
 		r := &ranges[i]
 		probe := d.prefixOf(r.From, r.To)
@@ -81,7 +81,7 @@ func (d *DB) hasRanges(ranges []KeyRange, seq uint64) (has []bool, err error) {
 	return has, nil
 }
 
-// finds reports whether a range of the state that the iterator holds has a key.
+// finds reports whether a range has a key in the state that the iterator holds.
 func (it *Iter) finds(s *readState, src *sources, lower, upper []byte, present bool) (bool, error) {
 	if err := it.leave(); err != nil {
 		return false, err

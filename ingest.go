@@ -15,18 +15,18 @@ import (
 )
 
 // Ingest applies operations atomically, even across a crash, by writing them directly to tables.
-// They must come in ascending order of their keys, each key once. They go neither through the log
-// nor through a memtable, so Ingest is the fast way to load many keys, and there is no bound on
-// their number. A key and its value have at most 1 GiB together. The slices of an Op must stay
-// valid until the next one is requested. The operations are durable when Ingest returns nil.
+// Their keys must strictly ascend. They go neither through the log nor through a memtable, so
+// Ingest is the fast way to load many keys, and their number is not limited. A key and its value
+// together have at most 1 GiB. The slices of an Op must stay valid until Ingest requests the next
+// one. The operations are durable when Ingest returns nil.
 //
 // Ingest flushes first. Other writes wait until it returns, however long ops takes; reads do not
 // wait, and see either none of the operations or all. ops may read from the database, but must not
 // write to it.
 //
 // Ingest returns an error that ops yields, an error if the keys do not ascend, ctx.Err() when ctx
-// ends, errors of the file system, and those of Flush. After ErrReopen, the next Open shows whether
-// the operations have been applied; after any other error nothing has been.
+// ends, errors of the file system, and those of Flush. After ErrReopen, the next Open decides
+// whether the operations are applied; after any other error none of them is.
 func (d *DB) Ingest(ctx context.Context, ops iter.Seq2[Op, error]) error {
 	switch {
 	case d.opts.ReadOnly:
@@ -40,8 +40,8 @@ func (d *DB) Ingest(ctx context.Context, ops iter.Seq2[Op, error]) error {
 }
 
 // All entries of an ingestion have the same sequence number. The ingestion is the only
-// write while it runs, so it knows the number in advance. What was written before is in
-// tables already, so the tables of the ingestion are the newest, at whichever level.
+// write while it runs, so it knows the number in advance. All earlier writes are already in
+// tables, so the entries of the ingestion are newer than all others, at whichever level.
 //
 // One edit of the MANIFEST adds the tables, the sequence number, and a new log that begins after
 // it. A crash before that leaves unreferenced tables and an unused log.
@@ -104,8 +104,8 @@ func (c *committer) flushAll() error {
 	return nil
 }
 
-// writeSorted writes the operations into tables for a level, which it chooses. The tables grow with
-// what has been written, as those of compactions grow with the level.
+// writeSorted writes the operations to tables for the deepest level, which it returns. The size of
+// the tables grows with the bytes written, as that of compactions grows with the level.
 func (d *DB) writeSorted(ctx context.Context, ops iter.Seq2[Op, error], seq uint64) (level int, metas []*manifest.TableMeta, err error) {
 	version := d.refVersion()
 	defer d.releaseVersion(version)
@@ -130,8 +130,8 @@ func (d *DB) writeSorted(ctx context.Context, ops iter.Seq2[Op, error], seq uint
 }
 
 // installSorted adds the tables to the version, and makes their entries visible. It does so on the
-// compacting goroutine, so that no compaction meanwhile adds anything to the level that a table
-// goes to. installed is true if the MANIFEST may name the tables, even on an error.
+// compacting goroutine, so that no compaction adds a table to the same level at the same time.
+// installed is true if the MANIFEST may name the tables, even if there is an error.
 func (d *DB) installSorted(ctx context.Context, metas []*manifest.TableMeta, deepest int, seq uint64, log *wal.Log) (installed bool, err error) {
 	err = d.do(ctx, func(context.Context) (last bool, err error) {
 		installed = true
@@ -141,8 +141,8 @@ func (d *DB) installSorted(ctx context.Context, metas []*manifest.TableMeta, dee
 		for _, meta := range metas {
 			edit.Added = append(edit.Added, manifest.AddedTable{Level: freeLevel(version, meta, deepest), Table: meta})
 		}
-		// With another memtable, readers can tell a state with the tables from one
-		// without: see iterState and walk.begin.
+		// The new memtable lets readers distinguish states with the tables from those without:
+		// see iterState and walk.begin.
 		mem := memtable.New(d.opts.MemtableBytes)
 		if err := d.applyEditTo(edit, metas, func(s *readState) { mem.Follow(s.mem); s.mem = mem }); err != nil {
 			return true, err
@@ -154,8 +154,8 @@ func (d *DB) installSorted(ctx context.Context, metas []*manifest.TableMeta, dee
 	return installed, err
 }
 
-// freeLevel returns the deepest level, down to the given one, at which the table is above
-// everything in its range.
+// freeLevel returns the deepest level, not below deepest, such that no table in that level or above
+// it overlaps the given one. If one of level 0 does, it returns 0.
 func freeLevel(v *manifest.Version, meta *manifest.TableMeta, deepest int) int {
 	from, to := base.UserKey(meta.Smallest), base.UserKey(meta.Largest)
 	free := 0
@@ -168,7 +168,7 @@ func freeLevel(v *manifest.Version, meta *manifest.TableMeta, deepest int) int {
 	return free
 }
 
-// discardTables removes tables that no version names.
+// discardTables closes and removes tables that no version has.
 func (d *DB) discardTables(metas []*manifest.TableMeta) {
 	paths := make([]string, len(metas))
 	for i, meta := range metas {
@@ -177,8 +177,8 @@ func (d *DB) discardTables(metas []*manifest.TableMeta) {
 	d.discard(metas, paths)
 }
 
-// sortedOps iterates over operations as entries that share one sequence number. It only moves
-// forward.
+// sortedOps is a base.Iterator over operations, as entries with one sequence number. It can only
+// move forward.
 type sortedOps struct {
 	base.Iterator // nil: its other methods are not called
 	seq           uint64

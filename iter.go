@@ -10,29 +10,32 @@ import (
 )
 
 // Iter iterates in bytewise order over the keys that the database had when the Iter was created
-// or last Reset. Every move reports whether the iterator is at a key afterwards. If it is not,
-// Err returns nil at the end of the range, and an error after a failure. A new Iter is before
-// the first key, so a loop over Next needs no First. From before the first key, Next moves to
-// it; from after the last key, Prev moves to that. After a failure both return false until the
-// next First, Last, SeekGE, SeekLT or Reset. Within bounds, or a prefix, all moves treat the
-// other keys as absent: SeekGE of a key before the range moves to the first key of the range.
+// or last Reset. Each move reports whether the iterator is at a key afterwards. If it is not, it
+// is before the first or after the last key of the range, and Err returns nil, or the move has
+// failed, and Err returns an error. A new Iter is before the first key, so a loop over Next needs
+// no First. From before the first key, Next moves to the first; from after the last, Prev moves to
+// the last. After a failure both return false until the next First, Last, SeekGE, SeekLT or Reset.
+// An Iter with bounds or a prefix ignores all other keys: SeekGE of a key before the range moves
+// to the first key of the range.
 //
-// Key and Value return slices that must not be modified and that are valid until the next
-// move, Reset or Close. An Iter must not be used by several goroutines at once, but any number
-// may be open. Moves after Close return false, and Err then returns ErrClosed. Close it: an open
-// Iter keeps the tables that it reads on disk, and the memtables in memory.
+// Key and Value return slices that must not be modified, and that are valid until the next
+// move, Reset or Close. An Iter is not safe for concurrent use; a database can have any number of
+// them. Moves after Close return false, and Err then returns ErrClosed. Close it: an open Iter
+// keeps the tables that it reads on disk, and the memtables in memory.
 type Iter struct {
 	db        *DB
 	state     *readState // with a reference on its version; nil: the iterator has had nothing to read
-	snapshot  *Snapshot  // that it was created from, else nil
+	snapshot  *Snapshot  // the snapshot that created the iterator, or nil
 	in        base.Iterator
-	seq       uint64
-	*iterRoom // nil while it has had nothing to read
+	seq       uint64 // entries with higher sequence numbers are invisible, apart from the transaction's writes
+	*iterRoom        // nil: the iterator has had nothing to read
 
-	nothing  bool // the range is empty, and so is in
-	closed   bool
-	valid    bool
-	backward bool   // the last move was, or there was none; in is before the current entry, which key and value hold
+	nothing bool // the range is empty, and in, too
+	closed  bool
+	valid   bool
+	// backward is set if the last move was backward, or there was none. in is then before the
+	// current entry, of which keyBuf and valueBuf have copies.
+	backward bool
 	key      []byte // the current key
 	value    []byte // the current value
 	err      error
@@ -41,30 +44,31 @@ type Iter struct {
 // iterRoom is the part of an iterator that is needed only if its range is not empty.
 type iterRoom struct {
 	lower     []byte             // the first key of the range; nil: no bound
-	upper     []byte             // the first key after it; nil: no bound
+	upper     []byte             // the first key after the range; nil: no bound
 	near      nearGaps           // the gaps that end where the range begins, and begin where it ends
-	tx        *Tx                // that it was created from, else nil
-	own       uint64             // sequence number of the last of the transaction's own writes that it sees; else seq
-	track     *rangeTrack        // of the transaction; else nil
-	mem       *memtable.Memtable // the mutable memtable when it was opened; nil: it reads an older state
-	readsMem  bool               // in reads mem
-	drops     uint64             // of the read state
-	most      int                // a forward walk ends after this many tombstones; 0: no bound
-	unbounded bool               // the current walk starts from the end of all keys
-	start     []byte             // otherwise its start
-	keyBuf    []byte             // backs key when in has moved on; never nil
-	valueBuf  []byte
-	seek      []byte
-	bufs      [96]byte // backs keyBuf and seek while keys are short
-	bounds    [64]byte // backs the bounds
+	tx        *Tx                // the transaction that created the iterator, or nil
+	lastOwn   uint64             // sequence number of the transaction's last write that the iterator sees; seq without any
+	track     *rangeTrack        // records the range for the transaction; nil without one
+	mem       *memtable.Memtable // the mutable memtable when the iterator was opened; nil: it reads an older state
+	readsMem  bool               // mem is a source of in
+	drops     uint64             // readState.drops
+	most      int                // a forward walk ends after this many tombstones; 0: no limit
+	unbounded bool               // the current walk, or backward move, starts from the end of all keys
+	start     []byte             // where the current walk starts otherwise
+	keyBuf    []byte             // copy of key if in has moved on; never nil
+	valueBuf  []byte             // copy of value after a backward move
+	seek      []byte             // the target of the last seek of in
+	bufs      [96]byte           // memory for keyBuf and seek while keys are short
+	bounds    [64]byte           // memory for the bounds while they are short
 	options   sstable.IterOptions
 }
 
+// init gives keyBuf and seek their memory.
 func (r *iterRoom) init() {
 	r.keyBuf, r.seek = r.bufs[:0:len(r.bufs)/2], r.bufs[len(r.bufs)/2:][:0]
 }
 
-// setBounds keeps copies of the bounds.
+// setBounds sets lower and upper to copies of the bounds.
 func (r *iterRoom) setBounds(lower, upper []byte) {
 	free := r.bounds[:]
 	r.lower, r.upper = copyBound(&free, lower), copyBound(&free, upper)
@@ -76,7 +80,7 @@ type roomyIter struct {
 	room iterRoom
 }
 
-// copyBound returns a copy of a bound, in memory from free if that is enough.
+// copyBound returns a copy of a bound, in memory from free if free is large enough.
 func copyBound(free *[]byte, bound []byte) []byte {
 	if bound == nil || len(bound) > len(*free) {
 		return bytes.Clone(bound)
@@ -87,10 +91,10 @@ func copyBound(free *[]byte, bound []byte) []byte {
 	return b
 }
 
-// boundsRoom is memory for the end of a short prefix.
+// boundsRoom is memory for the end of a prefix, if that is short.
 type boundsRoom [64]byte
 
-// limits returns the bounds of o, which may be nil. They alias it and room.
+// limits returns the bounds of o, which may be nil, with its prefix. They alias o and room.
 func (o *IterOptions) limits(room *boundsRoom) (lower, upper []byte) {
 	if o == nil {
 		return nil, nil
@@ -122,7 +126,7 @@ func (it *Iter) First() bool {
 	if gaps := it.inGap(nil); gaps != nil {
 		return it.forward(it.walkForward(it.startWalk(gaps, []byte{}, false)))
 	}
-	it.seek = base.AppendInternalKey(it.seek[:0], nil, it.own, base.KindSeek)
+	it.seek = base.AppendInternalKey(it.seek[:0], nil, it.lastOwn, base.KindSeek)
 	it.in.First()
 	return it.forward(it.findNext(nil))
 }
@@ -160,9 +164,9 @@ func (it *Iter) SeekGE(key []byte) bool {
 	if gaps := it.inGap(key); gaps != nil {
 		return it.forward(it.walkForward(it.startWalk(gaps, key, false)))
 	}
-	seq := it.own
+	seq := it.lastOwn
 	if g := it.near.below; g != nil && bytes.Equal(key, g.To) {
-		seq = base.MaxSequence // growNear must know of newer entries, also of the key itself
+		seq = base.MaxSequence // growNear must also know of newer entries of key itself
 	}
 	it.seek = base.AppendInternalKey(it.seek[:0], key, seq, base.KindSeek)
 	it.in.SeekGE(it.seek)
@@ -234,8 +238,8 @@ func (it *Iter) Prev() bool {
 	return it.back(it.findPrev(false))
 }
 
-// isPast reports, of an iterator that is at no key, whether it is before the first key; otherwise
-// it is after the last one.
+// isPast reports whether an iterator that is at no key is before the first key, or, if first is
+// false, after the last one. It returns false after a failure.
 func (it *Iter) isPast(first bool) bool {
 	if it.closed && it.err == nil {
 		it.err = ErrClosed
@@ -243,8 +247,8 @@ func (it *Iter) isPast(first bool) bool {
 	return it.err == nil && it.backward == first
 }
 
-// findNext moves from the position of in to the next visible key other than skip. If skip
-// is nil, in is at seek.
+// findNext moves forward from the position of in to the first visible key other than skip. If
+// skip is nil, in is where a seek to seek has moved it.
 func (it *Iter) findNext(skip []byte) bool {
 	it.backward, it.valid = false, false
 	sought, tombstones, hidden := skip == nil, 0, false
@@ -283,8 +287,8 @@ func (it *Iter) findNext(skip []byte) bool {
 	return false
 }
 
-// forward records the end of a forward move, at a key or not, in the read set of the iterator's
-// transaction, if there is one.
+// forward records a forward move, which has ended at a key if ok is set, in the read set of the
+// iterator's transaction, if there is one. It returns ok.
 func (it *Iter) forward(ok bool) bool {
 	if it.track != nil {
 		it.track.forward(ok)
@@ -300,16 +304,16 @@ func (it *Iter) back(ok bool) bool {
 	return ok
 }
 
-// hidden reports whether an entry with the sequence number is too new for the iterator.
-func (it *Iter) hidden(seq uint64) bool { return seq > it.seq && (seq < ownSeq || seq > it.own) }
+// hidden reports whether entries with the sequence number are too new for the iterator.
+func (it *Iter) hidden(seq uint64) bool { return seq > it.seq && (seq < ownSeq || seq > it.lastOwn) }
 
-// findPrev moves back from the position of in to the next visible key, and past its
-// entries, which come oldest first. If sought is true, in is at seek, or at the end of all keys
-// if unbounded.
+// findPrev moves backward from the position of in to the last visible key, and past the entries of
+// that key, which come oldest first. If sought is set, in is where a seek to seek, or to the end of
+// all keys if unbounded is set, has moved it.
 func (it *Iter) findPrev(sought bool) bool {
 	it.backward, it.valid = true, false
 	tombstones := 0
-	have := false // key and value hold the newest entry so far of a key
+	have := false // keyBuf is the key of the last entries, of which the newest so far is deleted or in valueBuf
 	deleted := false
 	for ; it.in.Valid(); it.in.Prev() {
 		ikey := it.in.Key()
@@ -351,6 +355,7 @@ func (it *Iter) findPrev(sought bool) bool {
 	return true
 }
 
+// ready prepares the iterator for an absolute move. It returns false if the move ends at no key.
 func (it *Iter) ready() bool {
 	it.valid = false
 	if it.closed {
@@ -403,12 +408,12 @@ func (it *Iter) Close() error {
 	}
 	if it.state != nil {
 		it.db.releaseVersion(it.state.version)
-		it.state = nil // so that it is not kept in memory
+		it.state = nil // do not keep it in memory
 	}
 	return err
 }
 
-// Entry is a key and its value; see DB.Scan for how long they are valid.
+// Entry is a key and its value. DB.Scan says how long the slices are valid.
 type Entry struct{ Key, Value []byte }
 
 // Scan is DB.Scan on the snapshot.

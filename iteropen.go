@@ -10,13 +10,13 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// noIter returns an empty iterator.
+// noIter returns an iterator over an empty range.
 func (d *DB) noIter() *Iter { return &Iter{db: d, in: merge.Empty{}, nothing: true, backward: true} }
 
 // openIter returns an iterator over what is visible at seq and, unless tx is nil, over the writes
-// of tx. Without tx the iterator is nil if the range is empty.
+// of tx. Without tx it returns nil if it knows that the range is empty.
 func (d *DB) openIter(o *IterOptions, seq uint64, tx *Tx) (*Iter, error) {
-	// The bounds are not copied until it is known that the range may have keys.
+	// Do not copy the bounds before it is known that the range may have keys.
 	var room boundsRoom
 	lower, upper := o.limits(&room)
 	probe := d.prefixOf(lower, upper)
@@ -51,10 +51,10 @@ func (d *DB) openIter(o *IterOptions, seq uint64, tx *Tx) (*Iter, error) {
 	return it, nil
 }
 
-// read points the iterator at the sources of a state.
+// read makes the iterator read the sources of a state.
 func (it *Iter) read(s *readState, src *sources, o *IterOptions, present bool) error {
 	it.options.DontFillCache = o != nil && o.DontFillCache
-	it.drops, it.own = s.drops, it.seq
+	it.drops, it.lastOwn = s.drops, it.seq
 	it.readsMem, it.mem = src.mem != nil, nil
 	if present {
 		it.mem = s.mem
@@ -64,7 +64,7 @@ func (it *Iter) read(s *readState, src *sources, o *IterOptions, present bool) e
 		return err
 	}
 	if it.tx != nil {
-		children, it.own = it.tx.own.iterators(it.tx, children)
+		children, it.lastOwn = it.tx.written.iterators(it.tx, children)
 		it.tx.track(it)
 	}
 	switch len(children) {
@@ -78,15 +78,15 @@ func (it *Iter) read(s *readState, src *sources, o *IterOptions, present bool) e
 	return nil
 }
 
-// Reset turns the iterator into what NewIter with the options would return, from the same DB,
-// Snapshot or Tx, at less cost: in a loop over ranges without keys it allocates nothing. o may be
-// nil, and its bounds may be the current key. An iterator of a DB then sees the current state,
-// including everything written since; for a constant view, create the iterator from a Snapshot.
-// Reset invalidates the slices returned by Key and Value, and clears Err.
+// Reset makes the iterator equal to a new one from the same DB, Snapshot or Tx with the given
+// options, at less cost: in a loop over empty ranges it does not allocate. o may be nil, and its
+// bounds may be the current key. An iterator of a DB then sees the current state, including later
+// writes; for a constant view, create the iterator from a Snapshot. Reset invalidates the slices
+// that Key and Value have returned, and clears Err.
 //
-// Reset returns ErrClosed if the iterator, or what it was created from, is closed, and the errors
-// of NewIter. After an error the iterator is empty, with that error as its Err, and can be reset
-// again. Close it in any case.
+// Reset returns ErrClosed if the iterator, or its DB, Snapshot or Tx, is closed, and otherwise the
+// errors of NewIter. After an error the iterator is empty, Err returns the error, and Reset can be
+// called again. The iterator must still be closed.
 func (it *Iter) Reset(o *IterOptions) error {
 	if it.closed {
 		return ErrClosed
@@ -94,7 +94,7 @@ func (it *Iter) Reset(o *IterOptions) error {
 	var room boundsRoom
 	lower, upper := o.limits(&room)
 	if it.iterRoom != nil {
-		it.setBounds(lower, upper) // before leave, which invalidates the current key: it may be one of them
+		it.setBounds(lower, upper) // before leave, which invalidates the current key: it may be a bound
 		lower, upper = it.lower, it.upper
 	}
 	err := it.leave()
@@ -105,7 +105,7 @@ func (it *Iter) Reset(o *IterOptions) error {
 	return it.Err()
 }
 
-// leave closes what the iterator iterates over.
+// leave closes in and makes the iterator empty.
 func (it *Iter) leave() error {
 	it.valid, it.backward, it.nothing = false, true, true
 	if it.iterRoom != nil && it.track != nil {
@@ -117,7 +117,7 @@ func (it *Iter) leave() error {
 	return in.Close()
 }
 
-// enter makes an empty iterator iterate over a range of the state that it should see now.
+// enter makes an empty iterator read a range of the state that a new iterator would read.
 func (it *Iter) enter(o *IterOptions, lower, upper []byte) error {
 	var tx *Tx
 	if it.iterRoom != nil {
@@ -139,7 +139,7 @@ func (it *Iter) enter(o *IterOptions, lower, upper []byte) error {
 	probe := it.db.prefixOf(lower, upper)
 	s, seq, present := it.hold(want)
 	if s == nil || it.snapshot != nil && it.snapshot.closed.Load() {
-		return ErrClosed // the state may lack what a snapshot saw that has been closed meanwhile
+		return ErrClosed // the state may lack entries of a snapshot that has been closed meanwhile
 	}
 	it.seq = seq
 	var near nearGaps
@@ -177,8 +177,8 @@ func (it *Iter) enter(o *IterOptions, lower, upper []byte) error {
 	return nil
 }
 
-// hold is iterState, and makes the iterator hold a reference on the state. If it already does,
-// there is no need to enter the epoch.
+// hold is iterState, and sets it.state to the state, with a reference on its version. If that is
+// the state already, hold does not enter the epoch.
 func (it *Iter) hold(want uint64) (s *readState, seq uint64, present bool) {
 	d := it.db
 	if s, seq, present = d.iterState(want); s == it.state {
@@ -198,10 +198,10 @@ func (it *Iter) hold(want uint64) (s *readState, seq uint64, present bool) {
 	return s, seq, present
 }
 
-// iterState returns the current read state, nil if the database is closed, and the sequence
-// number at which an iterator reads it; present reports whether that is the newest one. The state
-// has all entries up to that number, so a gap that holds for readers at the number holds for the
-// iterator.
+// iterState returns the current read state, or nil if the database is closed, and the sequence
+// number at which an iterator reads it: want, or the newest one if want is latest. present reports
+// whether it is the newest. The state has all entries up to that number, so a gap that is valid
+// for readers at the number is valid for the iterator.
 func (d *DB) iterState(want uint64) (s *readState, seq uint64, present bool) {
 	for {
 		s = d.state.Load()
@@ -215,20 +215,20 @@ func (d *DB) iterState(want uint64) (s *readState, seq uint64, present bool) {
 	}
 }
 
-// sources are what an iterator iterates over: memtables, and the tables that may hold keys of its
-// range.
+// sources are the memtables and tables that an iterator reads: tables that hold no key of its
+// range are left out where that is known.
 type sources struct {
 	mem    *memtable.Memtable // nil if it is empty
 	imms   []*memtable.Memtable
 	runs   [][]*manifest.TableMeta                   // of level 0; see manifest.Version.Runs
-	levels [manifest.NumLevels][]*manifest.TableMeta // from level 1 on
+	levels [manifest.NumLevels][]*manifest.TableMeta // of levels 1 and below
 }
 
 // sources returns the sources of an iterator over a range.
 func (s *readState) sources(lower, upper []byte, probe *prefixProbe) sources {
 	src := sources{imms: s.imms}
-	// Entries added to an empty memtable from now on have higher sequence numbers than the iterator
-	// reads at.
+	// Entries that are added to an empty memtable from now on have higher sequence numbers than
+	// the iterator's.
 	if !s.mem.Empty() {
 		src.mem = s.mem
 	}

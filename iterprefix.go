@@ -10,21 +10,21 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// prefixProbe probes filters for the common prefix of all keys of a range, and range filters
-// for the range.
+// prefixProbe probes filters for the prefix that all keys of a range have in common, and range
+// filters for the range.
 type prefixProbe struct {
-	ranges bool // tables may have range filters
-	on     bool // the keys have a common prefix
+	ranges bool // probe range filters
+	on     bool // probe filters for prefix
 	prefix filter.Key
 	counts *readStripe
 
-	before         uint64 // filter probes before this scan
-	probes, useful uint64
+	before         uint64 // counts.prefixProbes before this scan
+	probes, useful uint64 // not yet in counts
 
 	rangeProbes, rangeUseful uint64
 }
 
-// prefixOf determines the common prefix of all keys of a range, if any.
+// prefixOf returns the probe for a range.
 func (d *DB) prefixOf(lower, upper []byte) (a prefixProbe) {
 	p := d.opts.Prefix
 	if lower == nil || upper == nil {
@@ -45,7 +45,7 @@ func (d *DB) prefixOf(lower, upper []byte) (a prefixProbe) {
 	return a
 }
 
-// count counts the probes.
+// count adds the probes to the counters.
 func (a *prefixProbe) count() {
 	if a.probes != 0 {
 		a.counts.prefixProbes.Add(a.probes)
@@ -78,8 +78,8 @@ func runsOf(v *manifest.Version, lower, upper []byte, probe *prefixProbe) [][]*m
 	return kept
 }
 
-// mayHoldAny returns those of the tables, all of which overlap a range, that may hold a key in
-// it.
+// mayHoldAny returns the tables that may hold a key in a range, out of tables that overlap the
+// range.
 func (a *prefixProbe) mayHoldAny(metas []*manifest.TableMeta, lower, upper []byte) []*manifest.TableMeta {
 	if !a.on && !a.ranges {
 		return metas
@@ -94,7 +94,7 @@ func (a *prefixProbe) mayHoldAny(metas []*manifest.TableMeta, lower, upper []byt
 }
 
 // tablesOf returns the tables of a level >= 1 that may hold keys from lower to upper. The
-// bounds are separate parameters: in one struct, the end of a prefix would escape to the
+// bounds are separate parameters because in a struct, the end of a prefix would escape to the
 // heap.
 func tablesOf(v *manifest.Version, level int, lower, upper []byte, probe *prefixProbe) []*manifest.TableMeta {
 	metas := v.Levels[level]
@@ -111,14 +111,14 @@ func tablesOf(v *manifest.Version, level int, lower, upper []byte, probe *prefix
 		return nil // the range lies within the table
 	}
 	if !probe.on {
-		// A level's iterator opens tables on demand, so it opens none beyond the range.
+		// Only the last table may lie beyond the range.
 		if n := len(metas); n > 0 && !overlaps(metas[n-1], lower, upper) {
 			metas = metas[:n-1]
 		}
 		return metas
 	}
-	// The keys of a prefix are usually in one table, whose filter is probed before its first key
-	// is compared.
+	// The keys with a prefix are usually in one table: probing its filter first saves comparing
+	// its bounds.
 	var kept []*manifest.TableMeta
 	for _, m := range metas {
 		if probe.mayHold(m) && overlaps(m, lower, upper) && probe.mayHoldRange(lower, upper, m) {
@@ -155,8 +155,8 @@ func (a *prefixProbe) mayHold(m *manifest.TableMeta) bool {
 	return false
 }
 
-// mayHoldRange probes a table's range filter if the range lies within the table: a table that
-// begins or ends within the range has a key there. An empty range has no keys.
+// mayHoldRange probes a table's range filter if the range lies between the table's first and last
+// key: otherwise one of these may be in the range. It returns false for an empty range there.
 func (a *prefixProbe) mayHoldRange(lower, upper []byte, m *manifest.TableMeta) bool {
 	if !a.ranges || bytes.Compare(base.UserKey(m.Smallest), lower) >= 0 ||
 		bytes.Compare(base.UserKey(m.Largest), upper) < 0 {

@@ -7,48 +7,48 @@ import (
 	"github.com/siftdb/sift/internal/gap"
 )
 
-// After a few tombstones in a row, an iterator continues as a walk: it jumps over the gaps that the
-// database has recorded, and records the ranges that it has walked over. A gap that holds for a
-// reader holds for as long as it reads, so a walk may use gaps that have since been cut.
+// After a few consecutive tombstones, an iterator continues as a walk: it jumps over the gaps that
+// the database has recorded, and records the ranges that it has walked over. A gap that is valid
+// for a reader stays valid as long as it reads, so a walk may use gaps that have been cut since.
 //
-// A gap that a walk adds must hold for all later readers. So the walk first watches the range and
-// then walks over it (a second time, if the range is new): later writes cut the watch, and earlier
-// ones are in the memtable that the iterator reads. Therefore only an iterator over the current
-// state, whose memtable is still the mutable one, adds gaps: another one may not see entries that
-// were written after its sequence number.
+// A gap that a walk adds must be valid for all later readers. So the walk first watches the range
+// and then walks over it (a second time, if the range is new): later writes cut the watch, and
+// earlier ones are in the memtable that the iterator reads. Therefore only an iterator over the
+// current state, whose memtable is still the mutable one, adds gaps: other iterators may not see
+// entries that were written after their sequence number.
 //
-// An iterator whose range begins or ends in a gap begins or ends beside it instead, and does not
-// open the tables that lie in the gap. If it then finds its first key after a few tombstones, the
-// gap is extended without a watch, unless anything was cut meanwhile.
+// If the range of an iterator begins or ends in a gap, the iterator excludes the gap from the
+// range, and does not open the tables that lie in it. If it then finds its first key after a few
+// tombstones, it extends the gap without a watch, unless a gap was cut meanwhile.
 const (
-	growAfter = 3  // tombstones right after a gap that make it worth extending
-	walkAfter = 4  // tombstones in a row after which an iterator walks
-	newGap    = 64 // tombstones in a walked range that make it worth recording
-	growGap   = 8  // the same, if the range is next to a gap
+	growAfter = 3  // minimum number of tombstones right after a gap for which it is extended
+	walkAfter = 4  // number of consecutive tombstones after which an iterator walks
+	newGap    = 64 // minimum number of tombstones for which a gap is recorded
+	growGap   = 8  // minimum number of tombstones if the range is next to a gap
 )
 
-// gapBytes bounds the memory of a database's gaps.
+// gapBytes is the maximum memory of a database's gaps in bytes.
 const gapBytes = 128 << 10
 
 // walk is a move over tombstones, in one direction. Its start is in the iterator.
 type walk struct {
 	it       *Iter
 	gaps     []*gap.Gap
-	jump     *gap.Gap // the gap that it is in
-	near     *gap.Gap // the next one in its direction
-	watch    *gap.Watch
-	tried    bool // it has tried to watch
-	passed   int  // tombstones since the start or the last jump
-	known    int  // tombstones in the gaps that it has jumped over
+	jump     *gap.Gap   // the gap that the walk is in, or nil
+	near     *gap.Gap   // the next gap in its direction, or nil
+	watch    *gap.Watch // on the range of the walk, or nil
+	tried    bool       // the walk has tried to begin a watch
+	passed   int        // number of tombstones since the start or the last jump
+	known    int        // number of tombstones before that, including those in the gaps
 	backward bool
-	edge     bool // the range of the iterator ends in the gap that it has jumped over
+	edge     bool // the range of the iterator ends in the gap of the last jump
 }
 
-// nearGaps are the gaps that a range has been shortened by.
+// nearGaps are the gaps by which a range has been shortened.
 type nearGaps struct {
 	below *gap.Gap // the range begins at its end; nil: none
 	above *gap.Gap // the range ends at its start; nil: none
-	cuts  uint64   // Set.Cuts from before anything was read
+	cuts  uint64   // Set.Cuts before anything was read
 }
 
 // skipGaps shortens a range by the gaps at its two ends, for a reader of a state, so that the
@@ -74,8 +74,8 @@ func (d *DB) skipGaps(s *readState, seq uint64, lower, upper []byte, near *nearG
 	return lower, upper, true
 }
 
-// growNear extends the gap before the range up to the range's first key, unless there may be a
-// newer key before it that the iterator does not see.
+// growNear extends the gap before the range up to first, the first key of the range, unless there
+// may be a newer key between them that the iterator does not see.
 func (it *Iter) growNear(first []byte, tombstones int) {
 	g := it.near.below
 	if g == nil || it.mem == nil || !bytes.Equal(base.UserKey(it.seek), g.To) {
@@ -87,16 +87,16 @@ func (it *Iter) growNear(first []byte, tombstones int) {
 	it.db.gaps.Grow(g, first, it.view(), tombstones, it.near.cuts)
 }
 
-// usesGaps reports whether the iterator may use gaps. Gaps do not take a transaction's own writes
-// into account.
-func (it *Iter) usesGaps() bool { return it.own == it.seq && it.db.gaps != nil }
+// usesGaps reports whether the iterator may use gaps. It may not if it sees writes of its
+// transaction, of which gaps know nothing.
+func (it *Iter) usesGaps() bool { return it.lastOwn == it.seq && it.db.gaps != nil }
 
-// view is what the iterator sees.
+// view returns the iterator's view for gaps.
 func (it *Iter) view() gap.View { return gap.View{Seq: it.seq, Drops: it.drops} }
 
-// inGap returns the gaps if a key lies in one that the iterator may use, else nil. A walk from the
-// key must start with these gaps: in later ones, the key may no longer lie in a gap, and the walk
-// would start wherever it.in is.
+// inGap returns the current gaps if a key lies in one that the iterator may use, else nil. A walk
+// from the key must start with the gaps returned: if the key does not lie in a gap of a later list,
+// the walk would start at the position of it.in, which is arbitrary.
 func (it *Iter) inGap(key []byte) []*gap.Gap {
 	if !it.usesGaps() {
 		return nil
@@ -143,7 +143,7 @@ func (it *Iter) startWalk(gaps []*gap.Gap, start []byte, backward bool) walk {
 	return w
 }
 
-// startKey returns the key that the walk starts from.
+// startKey returns the start of the walk, or nil for the end of all keys.
 func (it *Iter) startKey() []byte {
 	if it.unbounded {
 		return nil
@@ -151,8 +151,8 @@ func (it *Iter) startKey() []byte {
 	return it.start
 }
 
-// look finds the gap that the walk is in at a key, and the next one; going backward, those before
-// the key.
+// look sets near to the first gap that holds the key or lies after it, or, for a backward walk, that
+// reaches the key or lies before it. It sets jump to near if the walk is in that gap at the key.
 func (w *walk) look(key []byte) {
 	w.jump, w.near = nil, nil
 	if !w.backward {
@@ -166,13 +166,13 @@ func (w *walk) look(key []byte) {
 	}
 }
 
-// enters reports whether the key that the walk has reached lies in a gap.
+// enters reports whether the key that the walk has reached lies in a gap, and then sets jump.
 func (w *walk) enters(key []byte) bool {
 	if w.near == nil || !w.reached(key) {
 		return false
 	}
 	if w.watch != nil {
-		w.gaps = w.it.db.gaps.Gaps() // a recorded gap must hold now
+		w.gaps = w.it.db.gaps.Gaps() // a gap that becomes part of a recorded one must be current
 	}
 	if g := gap.Next(w.gaps, key, w.it.view()); g != nil && g.Holds(key) {
 		w.jump = g
@@ -194,7 +194,8 @@ func (w *walk) reached(key []byte) bool {
 	return bytes.Compare(w.near.From, key) <= 0
 }
 
-// leap jumps over the gap that the walk is in. It returns false if the iterator's range ends there.
+// leap jumps over the gap that the walk is in. It returns false if the iterator's range ends in the
+// gap.
 func (w *walk) leap() bool {
 	it, g := w.it, w.jump
 	it.db.ahead.used()
@@ -221,8 +222,8 @@ func (w *walk) leap() bool {
 	return true
 }
 
-// pass counts a tombstone. Once there are enough to record a gap, it starts the walk again, now
-// with a watch, and returns true.
+// pass counts a tombstone. Once there are enough for a gap, it restarts the walk with a watch, and
+// returns true.
 func (w *walk) pass() (again bool) {
 	w.passed++
 	if w.tried || w.passed < growGap || w.known == 0 && w.passed < newGap {
@@ -263,7 +264,7 @@ func (w *walk) begin() bool {
 	} else {
 		w.watch = it.db.gaps.Watch(it.start, it.upper, it.view(), false)
 	}
-	// Checked after the watch has begun: a writer that found nothing to cut had already inserted
+	// Check after the watch has begun: a writer that found nothing to cut had already inserted
 	// its entry into this memtable.
 	if s := it.db.state.Load(); s != nil && s.mem == it.mem && (it.readsMem || it.mem.Empty()) {
 		return true
@@ -273,14 +274,15 @@ func (w *walk) begin() bool {
 	return false
 }
 
-// seen records a key that was set after the iterator's sequence number.
+// seen cuts a key that was set after the iterator's sequence number from the watched range.
 func (w *walk) seen(key []byte) {
 	if w.watch != nil {
 		w.watch.Seen(key)
 	}
 }
 
-// end ends the walk at a key, nil for the end of the iterator's range.
+// end ends the walk at a live key, or at the end of the iterator's range if at is nil, and records a
+// gap if there is a watch.
 func (w *walk) end(at []byte) {
 	if w.watch == nil {
 		return

@@ -477,8 +477,7 @@ func fillMemtables(t *testing.T, db *DB, n int) (keys int) {
 	return keys
 }
 
-// If no write asks for a sync, no log is synced after its header: its memtable is soon in a
-// table.
+// Without writes with Sync, no log is synced after its header: its memtable is soon in a table.
 func TestUnsyncedLogs(t *testing.T) {
 	_, o, blocked, release, syncs := blockTables(t)
 	db := mustOpen(t, "db", o)

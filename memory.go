@@ -10,44 +10,44 @@ import (
 //
 //   - the memtables, of which three may be in use, get what they need;
 //   - the block cache gets CacheBytes, or its default size;
-//   - indexes take up to half of what is left: without the index in memory, each lookup that
+//   - indexes take up to half of the remainder: if the index is not in memory, each lookup that
 //     reads a block first reads the index, which is larger;
 //   - filters take the rest, and the filter memory manager chooses the parts that save the most
 //     reads;
-//   - if Memory is set and CacheBytes is not, the block cache grows into what filters and
-//     indexes leave.
+//   - if Memory is set and CacheBytes is not, the block cache also gets what filters and
+//     indexes do not use.
 //
-// What lies in Go's heap counts gcFactor times, since the heap grows to twice the
-// live memory before it is collected. On Linux large filters lie outside it, and count once.
+// Memory in Go's heap counts gcFactor times, since the heap grows to twice its live bytes before
+// it is collected. On Linux large filters lie outside the heap, and count once.
 
-// gcFactor is the size of a heap in proportion to what is live in it, with GOGC at its default
-// of 100. Other values of GOGC are not taken into account.
+// gcFactor is the ratio of the heap's maximum size to its live bytes, with GOGC at its default of
+// 100. Other values of GOGC are ignored.
 const gcFactor = 2
 
 const (
-	// minMemory is the least Options.Memory.
+	// minMemory is the minimum of Options.Memory.
 	minMemory = 1 << 20
-	// unknownMemory is the default where the memory of the machine is not known.
+	// unknownMemory is the default if the memory of the machine is unknown.
 	unknownMemory = 1 << 30
-	// fullMemtables is the number of memtables that may be in use.
+	// fullMemtables is the maximum number of memtables in use.
 	fullMemtables = maxFull + 1
-	// memtableShare, cacheShare and tableShare bound the defaults of MemtableBytes and
-	// CacheBytes, and the size of tables, in proportion to Memory: writing a table takes some
-	// 33 bytes per key, and up to four are written at once by flushes and compactions.
+	// The defaults of MemtableBytes and CacheBytes, and the size of tables, are at most
+	// 1/memtableShare, 1/cacheShare and 1/tableShare of Memory: writing a table takes some 33
+	// bytes per key, and flushes and compactions write up to four at once.
 	memtableShare = 32
-	leastShare    = 16 // a memtable has at least 1 MiB, unless that is more than this share
+	leastShare    = 16 // the default of MemtableBytes is at least 1 MiB, or 1/leastShare of Memory if that is less
 	cacheShare    = 32
 	tableShare    = 16
 )
 
-// resolveMemory sets the options that depend on limit, the memory that the process may use, 0
-// if unknown, and on space, its address space, 0 if unlimited.
+// resolveMemory sets the options that depend on limit, the memory that the process may use, or 0
+// if unknown, and on space, its address space, or 0 if unlimited.
 func (o *Options) resolveMemory(limit, space int64) {
 	o.cacheGrows = o.Memory != 0 && o.CacheBytes == 0 && o.BlockCache == nil
 	o.Memory = cmp.Or(o.Memory, max(cmp.Or(limit/2, unknownMemory), minMemory))
 	o.MemtableBytes = cmp.Or(o.MemtableBytes, int(max(min(16<<20, o.Memory/memtableShare), min(1<<20, o.Memory/leastShare))))
 	o.CacheBytes = cmp.Or(o.CacheBytes, min(8<<20, o.Memory/cacheShare))
-	mapBytes := limit + limit/4 // tables of that total size are still read faster if mapped
+	mapBytes := limit + limit/4 // up to this total size, mapped tables are read faster
 	if space != 0 {
 		mapBytes = min(mapBytes, space/4) // Go's heap needs the rest
 	}
@@ -57,28 +57,28 @@ func (o *Options) resolveMemory(limit, space int64) {
 	o.MapBytes = cmp.Or(o.MapBytes, mapBytes)
 }
 
-// spareMemory returns what Memory leaves for filters, indexes and a growing block cache, after the
-// memtables and the least block cache. Like Memory, it counts the garbage that the heap adds.
+// spareMemory returns the part of Memory for filters, indexes and a growing block cache: what the
+// memtables and CacheBytes leave. Like Memory, it includes the heap's garbage.
 func (o *Options) spareMemory() int64 {
 	fixed := fullMemtables*memtableMemory(int64(o.MemtableBytes)) + max(o.CacheBytes, 0)
 	return max(o.Memory-gcFactor*fixed, o.Memory/4)
 }
 
-// memtableMemory returns the memory of a memtable, with links and index.
+// memtableMemory returns the memory of a memtable, links and index included.
 func memtableMemory(capacity int64) int64 { return capacity + capacity/8 }
 
-// divideMemory sets the limits of indexes, filters and a growing block cache, given what they
-// take now, and returns the limit of filters. While tables are being loaded, indexes are
-// assumed to need all that they may have.
+// divideMemory sets the limits of indexes, filters and a growing block cache according to the
+// memory that they use now, and returns the limit of filters. While tables are being loaded, it
+// assumes that indexes will use all that they may.
 func (d *DB) divideMemory() (filters int64) {
 	rest := d.opts.spareMemory()
 	maxIndexes := rest / 2 / gcFactor
 	d.indexes.SetLimit(maxIndexes)
-	indexes := d.indexes.HeldBytes() // more than maxIndexes if there are many small ones, which stay
+	indexes := d.indexes.HeldBytes() // may exceed maxIndexes, since small indexes are never evicted
 	if !d.loader.ended() {
 		indexes = max(indexes, maxIndexes)
 	}
-	rest = max(rest-gcFactor*indexes, rest/4) // without filters, lookups would cost more than the memory is worth
+	rest = max(rest-gcFactor*indexes, rest/4) // keep some filters even if that exceeds Memory: lookups are slow without
 	filters = cmp.Or(d.opts.FilterMemory, d.filters.Capacity(rest, gcFactor))
 	d.filters.SetLimit(filters)
 	if d.opts.cacheGrows {
@@ -89,8 +89,8 @@ func (d *DB) divideMemory() (filters int64) {
 	return filters
 }
 
-// garbageOf returns the share of what Go's heap takes beyond live memory that belongs to held
-// bytes in the heap.
+// garbageOf returns the share of the heap's garbage and free space that belongs to held live bytes,
+// in proportion to all live bytes.
 func garbageOf(held uint64) uint64 {
 	sample := []metrics.Sample{
 		{Name: "/gc/heap/live:bytes"},
@@ -105,7 +105,7 @@ func garbageOf(held uint64) uint64 {
 			v[i] = s.Value.Uint64()
 		}
 	}
-	live, taken := max(v[0], held), v[1]+v[2]+v[3] // what came after the last collection counts as live
+	live, taken := max(v[0], held), v[1]+v[2]+v[3] // held may exceed what was live at the last collection
 	if live == 0 || taken < live {
 		return 0
 	}

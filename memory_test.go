@@ -114,7 +114,7 @@ func TestFlushedMemtableIsFreed(t *testing.T) {
 }
 
 // TestMemoryOfSmallIndexes: small indexes stay in memory whatever their limit is, and filters get
-// what they leave, but at least a quarter.
+// the rest, but at least a quarter.
 func TestMemoryOfSmallIndexes(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &Options{Memory: 1 << 20, MemtableBytes: 64 << 10, TableBytes: 64 << 10, BlockBytes: 128})
 	defer mustClose(t, db)

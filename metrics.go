@@ -10,22 +10,23 @@ import (
 	"github.com/siftdb/sift/internal/manifest"
 )
 
-// Metrics describes what the database holds and what it has done since Open. All sizes
-// are in bytes.
+// Metrics describes the contents of the database, and its work since Open. All sizes are in
+// bytes.
 type Metrics struct {
 	// Levels has the seven levels, 0 first.
 	Levels [manifest.NumLevels]LevelMetrics
 
 	// Gets counts lookups by Get, Lookup, Has, View and GetMany, each key once.
 	Gets uint64
-	// PrefixProbes counts the tables whose filter an iterator probed for its prefix,
-	// PrefixUseful those that were excluded; see Options.Prefix.
+	// PrefixProbes counts the filter probes of iterators for their prefix, PrefixUseful those
+	// that excluded the table; see Options.Prefix.
 	PrefixProbes, PrefixUseful uint64
-	// RangeProbes counts the tables whose range filter an iterator probed for its bounds,
-	// RangeUseful those that were excluded; see Options.RangeFilter.
+	// RangeProbes counts the range filter probes of iterators for their bounds, RangeUseful
+	// those that excluded the table; see Options.RangeFilter.
 	RangeProbes, RangeUseful uint64
-	// BlockReads counts reads of data blocks by lookups and iterators that missed the
-	// block cache, BlockReadBytes their size on disk. CacheHits counts those that hit it.
+	// BlockReads counts the file reads of data blocks by lookups and iterators, of one or more
+	// adjacent blocks each, BlockReadBytes their bytes. CacheHits counts the blocks found in the
+	// block cache.
 	BlockReads, BlockReadBytes, CacheHits uint64
 	// IndexLoads counts how often a read needed the index of a loaded table that was not in memory,
 	// since all indexes together exceed what Options.Memory leaves for them.
@@ -33,27 +34,28 @@ type Metrics struct {
 
 	// WastedReadsPerSecond is the expected number of block reads per second that lookups of absent
 	// keys cost, given the filters in memory and the lookups of the last seconds.
-	// NextMiBSavesPerSecond is how many of them, and of the reads in ranges without keys, another
-	// MiB for filters would save. Without Options.FilterMemory both are 0 as long as all filters
-	// fit into Options.Memory.
+	// NextMiBSavesPerSecond is the number of these reads, and of reads in empty ranges, that
+	// another MiB for filters would save per second. Without Options.FilterMemory both are 0 as
+	// long as all filters fit in Options.Memory.
 	WastedReadsPerSecond, NextMiBSavesPerSecond float64
 
-	// Memory is what the database holds in memory.
+	// Memory is the memory of the database.
 	Memory MemoryMetrics
 
-	// LogBytes counts bytes written to the log by the caller's writes, FlushBytes by
-	// flushes, CompactWriteBytes by compactions.
+	// LogBytes counts the bytes that writes added to the log. FlushBytes and CompactWriteBytes
+	// count the bytes that flushes and compactions wrote to tables.
 	LogBytes, FlushBytes, CompactWriteBytes uint64
 	// CompactReadBytes counts bytes read by compactions.
 	CompactReadBytes uint64
 	// Flushes, Compactions and Moves count background work. A move puts a table into the next
 	// level unchanged.
 	Flushes, Compactions, Moves uint64
-	// Slowdowns counts the writes that were delayed because compactions were behind, Stalls
-	// those that had to wait. SlowdownTime and StallTime are their total times.
+	// Slowdowns counts delays of writes because compactions were behind, Stalls counts waits of
+	// writes for flushes and compactions. SlowdownTime and StallTime are their total durations.
+	// Writes that are committed together count once.
 	Slowdowns, Stalls       uint64
 	SlowdownTime, StallTime time.Duration
-	// Snapshots is the number of open snapshots, Transactions that of open
+	// Snapshots is the number of open snapshots. Transactions is the number of open
 	// transactions that have not outlived Options.TxLifetime.
 	Snapshots, Transactions int
 	// TxCommits counts the committed transactions that wrote something, TxConflicts those that
@@ -61,7 +63,7 @@ type Metrics struct {
 	TxCommits, TxConflicts uint64
 	// LastSequence is the sequence number of the last write.
 	LastSequence uint64
-	// Recovery is what Open found in the logs and dropped.
+	// Recovery describes what Open found in the logs.
 	Recovery Recovery
 }
 
@@ -72,23 +74,23 @@ type LevelMetrics struct {
 	Filter FilterMetrics
 }
 
-// FilterMetrics describes the filters of a level, and counts what they have done for lookups
-// since Open.
+// FilterMetrics describes the filters of a level, and counts their probes by lookups since Open.
 type FilterMetrics struct {
-	// Tables is the number of tables whose filter is in use. Damaged is the number of
-	// tables whose filter is corrupt or of an unknown family and therefore ignored.
+	// Tables is the number of tables with a filter in memory. Damaged is the number of
+	// tables without one because it is corrupt, of an unknown family, or unusable otherwise.
 	Tables, Damaged int
 	// Bytes is the memory that the filters take.
 	Bytes uint64
-	// Units is the number of units that the filters consist of, HeldUnits the number in memory:
-	// all, if they fit into Options.FilterMemory or Options.Memory.
+	// Units is the number of units that can be loaded, HeldUnits the number in memory: all, if
+	// they fit in Options.FilterMemory or Options.Memory.
 	Units     int
 	HeldUnits float64
-	// Probes counts filter probes by lookups: Useful of them excluded the key,
-	// TruePositive did not and the table held the key, FalsePositive did not and the
-	// table did not hold it. Unfiltered counts lookups in tables without a usable filter.
+	// Probes counts the filter probes of lookups. Of these, Useful excluded the key. TruePositive
+	// did not exclude the key, and the table held it; FalsePositive did not exclude the key,
+	// and the table did not hold it. Unfiltered counts searches of tables without a filter in
+	// memory.
 	Probes, Useful, TruePositive, FalsePositive, Unfiltered uint64
-	// ExpectedFPR is the false positive rate that the filters were built for, weighted by
+	// ExpectedFPR is the expected false positive rate of the filters in memory, weighted by
 	// table size; NaN without filters.
 	ExpectedFPR float64
 }
@@ -99,19 +101,18 @@ func (f FilterMetrics) ObservedFPR() float64 {
 	return float64(f.FalsePositive) / float64(f.FalsePositive+f.Useful)
 }
 
-// MemoryMetrics adds up memory in bytes.
+// MemoryMetrics is the memory of a database, in bytes.
 type MemoryMetrics struct {
-	Memtables    uint64 // arenas, full size, and their indexes
+	Memtables    uint64 // arenas at full size, and their indexes
 	Filters      uint64
-	RangeFilters uint64 // those in memory; Options.FilterMemory bounds the two together
-	Indexes      uint64 // decoded table indexes that are in memory, and table metadata
+	RangeFilters uint64 // Options.FilterMemory limits the sum of Filters and RangeFilters
+	Indexes      uint64 // decoded table indexes, and table metadata
 	BlockCache   uint64 // blocks in the cache, those of other databases included if it is shared
-	// Transactions is what open transactions hold, plus the keys of recent writes that
-	// their commits are checked against.
+	// Transactions is the memory of open transactions, and of the keys of recent writes, against
+	// which their commits are checked.
 	Transactions uint64
-	// Garbage is the database's share of what Go's heap takes beyond what is live in it, for
-	// garbage and free space, in proportion to what the database holds in the heap,
-	// plus what slabs of filters outside the heap take beyond the filters.
+	// Garbage is the database's share, in proportion to its live memory in Go's heap, of the
+	// heap's garbage and free space, plus the unused memory of filter slabs outside the heap.
 	Garbage uint64
 }
 
@@ -122,12 +123,12 @@ func (m MemoryMetrics) Total() uint64 {
 
 // Recovery describes what Open found in the logs.
 type Recovery struct {
-	// Logs is the number of logs, Batches that of the batches in them.
+	// Logs is the number of logs, Batches the number of batches in them.
 	Logs, Batches int
-	// Torn lists the ends of logs, and of the MANIFEST, that were cut off: what a crash
-	// leaves of interrupted writes. A log that is missing although the MANIFEST names it, as
-	// goleveldb may leave it, is listed, too. Each is a *CorruptionError with the file and the
-	// offset.
+	// Torn lists the ends of logs, and of the MANIFEST, that Open has cut off: what remains of
+	// writes that a crash has interrupted. It also lists a log that is missing although the
+	// MANIFEST names it, as may be the case after a crash of goleveldb. Each error is a
+	// *CorruptionError with the file and the offset.
 	Torn []error
 }
 
@@ -139,13 +140,13 @@ type stats struct {
 	slowdownTime, stallTime                                   atomic.Int64
 	drainRate                                                 atomic.Int64 // recent rate of level 0 compactions, in bytes per second
 	txCommits, txConflicts                                    atomic.Uint64
-	txBytes                                                   atomic.Int64 // held by open transactions
+	txBytes                                                   atomic.Int64 // memory of open transactions
 }
 
 func (s *stats) slowed(t time.Duration)  { s.slowdowns.Add(1); s.slowdownTime.Add(int64(t)) }
 func (s *stats) stalled(t time.Duration) { s.stalls.Add(1); s.stallTime.Add(int64(t)) }
 
-// drained records how fast level 0 was compacted.
+// drained updates drainRate after a compaction of level 0.
 func (s *stats) drained(bytes uint64, took time.Duration) {
 	rate := int64(float64(bytes) / max(took.Seconds(), 1e-3))
 	if old := s.drainRate.Load(); old != 0 {
@@ -154,9 +155,9 @@ func (s *stats) drained(bytes uint64, took time.Duration) {
 	s.drainRate.Store(rate)
 }
 
-// Metrics returns the current figures, or the zero Metrics if the database is closed. It
-// reads no files: filters of tables that have not been loaded since Open are not counted. It
-// visits every table, and may wait for a filter that is being loaded.
+// Metrics returns the current metrics, or the zero Metrics if the database is closed. It
+// reads no files, and does not count the filters of tables that have not been loaded since Open.
+// It visits every table, and may wait for a filter that is being loaded.
 func (d *DB) Metrics() Metrics {
 	var m Metrics
 	snapshots, txs := d.snapshots.len()
@@ -174,7 +175,7 @@ func (d *DB) Metrics() Metrics {
 		f.Probes = counts.probes[level]
 		f.TruePositive, f.FalsePositive = counts.truePositive[level], counts.falsePositive[level]
 		f.Unfiltered = counts.unfiltered[level]
-		// The counters are read one after another while lookups go on.
+		// Lookups may be running, and the counters are not read at the same moment.
 		if hits := f.TruePositive + f.FalsePositive; hits < f.Probes {
 			f.Useful = f.Probes - hits
 		}
@@ -212,7 +213,7 @@ func (d *DB) Metrics() Metrics {
 	return m
 }
 
-// fill adds up the tables of a level.
+// fill sets l to the sums over the tables of a level, and adds their memory to m.
 func (l *LevelMetrics) fill(metas []*manifest.TableMeta, m *Metrics) {
 	var weighted, weight float64
 	for _, meta := range metas {
@@ -266,15 +267,15 @@ type TableMetrics struct {
 	FilterUnits  int     // units that can be loaded
 	HeldUnits    float64 // units in memory; 1.25 is one unit and a quarter of the next
 	ExpectedFPR  float64 // of the units in memory; 1 without any
-	// AbsentLookups estimates the number of lookups since Open that came to the table for
-	// a key that it does not hold. One lookup in 16 is counted.
+	// AbsentLookups is an estimate of the number of lookups since Open that probed or searched
+	// the table for a key that it does not hold, from a sample of one in 16.
 	AbsentLookups uint64
 	FilterErr     error // why the table's filter is not used; nil if it has none
 	Err           error // why the table cannot be read
 }
 
-// Tables describes all tables, by level and in the order of the level. It loads those that
-// have not been loaded since Open. It returns nil if the database is closed.
+// Tables returns the metrics of all tables, by level and in the order of the level. It loads
+// tables that have not been loaded since Open. It returns nil if the database is closed.
 func (d *DB) Tables() []TableMetrics {
 	d.loadAll()
 	g := d.epoch.Enter()
@@ -292,7 +293,7 @@ func (d *DB) Tables() []TableMetrics {
 	return list
 }
 
-// metrics describes the table.
+// metrics returns the table's metrics.
 func (t *table) metrics(level int, meta *manifest.TableMeta) TableMetrics {
 	m := TableMetrics{
 		Level: level, Num: meta.Num, Path: t.path, Size: meta.Size,

@@ -39,8 +39,8 @@ func (d *DB) removeObsolete(path string) {
 	}
 }
 
-// awaitRemoval returns when the files of the tables that the current version no longer has are
-// removed, apart from those that iterators still use, or when ctx ends or Close begins.
+// awaitRemoval waits until the files of tables that the current version does not have are removed,
+// except those that iterators still use. It returns early when ctx ends or Close begins.
 func (d *DB) awaitRemoval(ctx context.Context) {
 	removed := make(chan struct{})
 	d.retired.do(func() { d.cleaner.do(func() { close(removed) }) })
@@ -51,9 +51,9 @@ func (d *DB) awaitRemoval(ctx context.Context) {
 	}
 }
 
-// removeOrphans removes what a crash has left: tables that no version refers to, flushed
-// logs, old MANIFESTs and unfinished files. REQUIRES: everything that the MANIFEST names
-// has been found.
+// removeOrphans removes files that a crash has left: tables that the version does not have,
+// flushed logs, old MANIFESTs and unfinished files. REQUIRES: all files that the MANIFEST names
+// have been found.
 func (d *DB) removeOrphans(version *manifest.Version) {
 	named := map[uint64]bool{}
 	for _, metas := range version.Levels {

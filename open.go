@@ -12,20 +12,21 @@ import (
 	"github.com/siftdb/sift/internal/wal"
 )
 
-// Open opens the database in a directory, and creates it, with its parents, if it does not
-// exist. o may be nil. Only one DB at a time, in any process, may have a directory open, or
-// several with ReadOnly.
+// Open opens the database in a directory. It creates the directory, with its parents, and the
+// database if they do not exist. o may be nil. At any time, only one DB in one process can have
+// a directory open, or several with Options.ReadOnly.
 //
-// After a crash, all writes that were acknowledged with Sync are there, and the others are
-// recovered as a prefix; Metrics.Recovery reports what was dropped. Databases of LevelDB,
-// goleveldb and earlier releases of sift are opened as they are, without conversion.
+// After a crash, Open recovers a prefix of the writes that includes all those acknowledged with
+// Sync; Metrics.Recovery reports what it dropped. It opens databases of LevelDB, goleveldb and
+// earlier releases of sift without conversion.
 //
 // Errors match ErrLocked, ErrExists, ErrNotExist, ErrUnsupported if the database uses a
 // comparator other than LevelDB's default, or ErrCorruption if the MANIFEST or a log is
 // damaged, or a table is missing; Repair may help then. Others name an invalid field of o, or
-// are those of the file system. A damaged table does not make Open fail: reads that need it do.
+// are those of the file system. A damaged table does not make Open fail, but reads that need
+// it.
 //
-// Open reads the logs and, unless ReadOnly is set, writes what they hold to tables. It reads no
+// Open reads the logs and, unless ReadOnly is set, writes their contents to tables. It reads no
 // tables: each is loaded, with its index and filter, when it is first needed, or in the
 // background, level 0 first.
 func Open(dir string, o *Options) (*DB, error) {
@@ -40,7 +41,7 @@ func Open(dir string, o *Options) (*DB, error) {
 	return d, nil
 }
 
-// newDB returns a DB and reads nothing from disk.
+// newDB returns a DB that has read nothing from disk yet.
 func newDB(dir string, opts Options) *DB {
 	d := &DB{dir: dir, opts: opts, fs: opts.FS, gaps: gap.NewSet(opts.gapBytes)}
 	d.opener = tableOpener{fs: d.fs, dir: dir, opts: &d.opts, io: &d.blockIO, filters: &d.filters, indexes: &d.indexes}
@@ -114,8 +115,9 @@ func (d *DB) mustExist() error {
 	return err
 }
 
-// create creates an empty database: a MANIFEST without tables, and CURRENT. It writes nothing
-// before them, so that the remains of a crashed database are never mistaken for a new one.
+// create creates an empty database: a MANIFEST without tables, and CURRENT. It writes nothing else
+// before them, so that a directory with other files but without CURRENT is a damaged database and
+// not a new one.
 func (d *DB) create() (*manifest.State, error) {
 	if err := d.syncParents(d.dir); err != nil {
 		return nil, err
@@ -138,9 +140,9 @@ func (d *DB) create() (*manifest.State, error) {
 	return manifest.Load(d.fs, d.dir)
 }
 
-// syncParents makes the directory dir and its parents durable, as any of them may be new. A
-// directory that can be searched but not read cannot be synced: Open has not created it or
-// those above it, but perhaps the one below.
+// syncParents makes the directory entries of dir and of its parents durable, since any of them may
+// be new. A directory that can be searched but not read cannot be synced. Open has created neither
+// that directory nor its parents, but perhaps the directory below.
 func (d *DB) syncParents(dir string) error {
 	for at := filepath.Dir(dir); ; at = filepath.Dir(at) {
 		err := d.fs.SyncDir(at)

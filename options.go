@@ -18,16 +18,16 @@ import (
 )
 
 // Options configure Open. A nil *Options and zero fields mean the defaults, which are safe.
-// Sizes are in bytes. Open copies the Options, and returns an error that names a field outside
-// its bounds. They are not stored: a database may be opened with different ones the next time.
+// Sizes are in bytes. Open copies the Options, and returns an error that names a field with an
+// invalid value. The database does not store them: it can be opened with others the next time.
 type Options struct {
 	// Behavior.
 
-	// ReadOnly opens without changing anything on disk, except that it may create a missing
-	// LOCK file. Several processes may have one database open read-only, but only
-	// while no process writes to it. Writes return ErrReadOnly, and so do Flush, Compact,
-	// BuildFilters and Checkpoint. Open fails with ErrNotExist if there is no database. What the
-	// logs hold is kept in memory, in addition to Memory.
+	// ReadOnly opens the database without changing anything on disk, except that it may create
+	// a missing LOCK file. Several processes can have one database open with ReadOnly, but only
+	// while no process has it open without. Writes, Flush, Compact, BuildFilters and Checkpoint
+	// return ErrReadOnly. Open fails with ErrNotExist if there is no database. The contents of
+	// the logs are in memory, in addition to Memory.
 	ReadOnly bool
 	// ErrorIfExists makes Open fail with ErrExists if there is a database. It excludes
 	// ReadOnly.
@@ -35,10 +35,10 @@ type Options struct {
 	// ErrorIfMissing makes Open fail with ErrNotExist if there is no database. Otherwise
 	// Open creates one.
 	ErrorIfMissing bool
-	// Logger receives messages about recovery, flushes, compactions, stalls and damage. By
-	// default, warnings and errors go to what slog.Default() returns during Open: damage, logs
-	// or MANIFESTs with a torn end, and failed background work. slog.New(slog.DiscardHandler)
-	// silences them.
+	// Logger receives messages about recovery, flushes, compactions, stalls and damage. Default:
+	// slog.Default() at the time of Open, for warnings and errors only: damage, torn ends of
+	// logs and MANIFESTs, and failed background work. slog.New(slog.DiscardHandler) silences
+	// these, too.
 	Logger *slog.Logger
 	// Filter builds the filter of every table; filter.None() writes none.
 	// Default: filter.DefaultForFlush() in level 0, filter.Default() below.
@@ -46,106 +46,108 @@ type Options struct {
 	// LevelFilters overrides Filter by level: entry i is for tables written to level i.
 	// Nil entries, and levels past the end, use Filter. At most 7 entries.
 	LevelFilters []filter.Policy
-	// FilterReaders opens filters of families that are neither sift's own nor those of
-	// Filter and LevelFilters, such as filters in tables written with another policy.
+	// FilterReaders opens filters in existing tables, of families that neither package filter
+	// nor the policies in Filter and LevelFilters know.
 	FilterReaders []filter.Policy
-	// KeyedFilters keys the filters with a secret that the database keeps in the file FILTERKEY,
-	// so that someone who chooses keys cannot construct false positives. Use it where keys come
+	// KeyedFilters keys the filters with a secret that the database stores in the file FILTERKEY,
+	// so that someone who chooses keys cannot construct false positives. Use it if keys come
 	// from untrusted sources. It works with Bloom, Fuse, Ribbon and None. Once a database has a
 	// secret, all its new filters are keyed, whether the option is set or not; older tables get
 	// keyed filters when they are compacted, or from BuildFilters. Without permission to read the
-	// file, keyed filters are ignored, and with this option tables are written without filters. If
-	// the file is missing or damaged, this option creates a new secret. Other programs and LevelDB
-	// can use the database as before.
+	// file, the database ignores keyed filters, and with this option writes tables without
+	// filters. If the file is missing or damaged, this option creates a new secret. Other
+	// programs and LevelDB can use the database as before.
 	KeyedFilters bool
 
-	// Prefix makes the filters hold key prefixes as well. An Iter that is bounded to one prefix,
-	// as by IterOptions.Prefix, then skips the tables that have no key with it. Tables written
-	// without this option, or with another one, are scanned normally. Prefixes take filter
-	// memory as keys do. FixedPrefix, PrefixUpTo and EachPrefix return the usual extractors.
-	// Default: none.
+	// Prefix makes the filters contain key prefixes as well. An Iter whose range is within one
+	// prefix, as with IterOptions.Prefix, then skips the tables that have no key with it. It does
+	// not skip tables that were written without this option, or with another Prefixer. A prefix
+	// takes as much filter memory as a key. FixedPrefix, PrefixUpTo and EachPrefix return the
+	// usual extractors. Default: none.
 	Prefix Prefixer
 
-	// FS is the file system that holds the database. Default: the host's. NewMemFS returns one
-	// in memory; see OpenMemory.
+	// FS is the file system for the database. Default: the host's. NewMemFS returns one in
+	// memory; see OpenMemory.
 	FS FS
-	// Lock is the lock on the directory, from LockDirectory, if the caller already holds
-	// it: Open then takes none, and Close releases none. Default: Open takes the lock.
+	// Lock is a lock on the directory that the caller holds, from LockDirectory. Open then takes
+	// no lock, and Close releases none. Default: Open takes the lock.
 	Lock *DirLock
-	// Events are called on flushes, compactions, write stalls and failures.
+	// Events are callbacks for flushes, compactions, write stalls and failures.
 	Events Events
 
 	// RangeFilter builds a range filter for every table, such as filter.Range(12, 0). An Iter with
 	// bounds, HasRange and HasRanges then skip the tables whose range filter excludes the range,
 	// without reading a block. A range filter splits a key into a prefix and a number, and can
 	// exclude ranges within one prefix. The prefix is that of Options.Prefix; without one, or with
-	// an EachPrefix, each table chooses what suits its keys. The number is that of the next 8
-	// bytes or, where fewer than 256 different bytes occur, of as many as fit: 19 decimal digits,
-	// 16 hexadecimal ones. A range filter is loaded on first use and then kept; with FilterMemory,
-	// it counts against that. Older tables get one when they are compacted. Default: none.
+	// an EachPrefix, each table chooses a prefix that suits its keys. The number consists of the
+	// next 8 bytes or, if not all 256 bytes occur at each position, of as many bytes as fit: 19
+	// decimal digits, 16 hexadecimal ones. A range filter is loaded on first use and then stays in
+	// memory; with FilterMemory, it counts against that. Older tables get one when they are
+	// compacted. Default: none.
 	RangeFilter filter.RangePolicy
 
 	// Performance.
 
-	// Memory bounds what the database adds to the memory of the process, including the overhead of
+	// Memory limits what the database adds to the memory of the process, including the overhead of
 	// Go's garbage collector with GOGC at its default. The store divides it between memtables,
-	// indexes, filters and, if Memory is set and CacheBytes is not, the block cache; where filters
-	// do not fit, it keeps the parts that save the most reads. Sizes that the options below set are
-	// part of it. Indexes that are loaded may exceed it until the memory is divided again, which
-	// happens in the background. It does not bound range filters, transactions (see TxBytes),
-	// batches larger than a memtable, and open iterators. Default: half of the memory that the
-	// process may use, according to its container, its machine and GOMEMLIMIT. That much is only
-	// taken if filters and indexes need it. At least 1 MiB.
+	// indexes, filters and, if Memory is set and CacheBytes is not, the block cache; if not all
+	// filters fit, it loads the parts that save the most reads. Sizes that the options below set
+	// are part of it. Newly loaded indexes may exceed it until the store divides the memory again,
+	// in the background. It does not limit range filters, transactions (see TxBytes), batches
+	// larger than a memtable, and open iterators. The database takes that much only if filters
+	// and indexes need it. At least 1 MiB. Default: half of the memory that the process may use,
+	// according to its container, its machine and GOMEMLIMIT.
 	Memory int64
-	// BlockCache holds uncompressed data blocks. Databases may share it. Memory counts
-	// CacheBytes for it, whatever its capacity. Default: a cache of CacheBytes for this
+	// BlockCache is a cache for uncompressed data blocks. Databases can share it. It counts as
+	// CacheBytes in Memory, whatever its capacity. Default: a cache of CacheBytes for this
 	// database alone.
 	BlockCache *BlockCache
-	// CacheBytes is the size of the block cache if BlockCache is nil. Default: what Memory
-	// leaves if that is set, otherwise 8 MiB, or less if Memory is less than 256 MiB.
-	// Negative: no cache.
+	// CacheBytes is the size of the block cache if BlockCache is nil. Default: 8 MiB, or a
+	// thirty-second of Memory if that is less; if Memory is set, the cache grows into what
+	// filters and indexes leave of it. Negative: no cache.
 	CacheBytes int64
-	// MapBytes is the largest total size of the tables at which they are memory-mapped. A block of
-	// a mapped table that is in the page cache is read without a system call. If the tables are
+	// MapBytes is the maximum total size of the tables for which they are memory-mapped. Reading a
+	// block of a mapped table that is in the page cache takes no system call. If the tables are
 	// larger in total, none is mapped, since mapped pages that do not stay in memory cost more
 	// than they save. Mapped pages that were read count as resident memory of the process
-	// (RssFile), and as page cache: the system reclaims them when it needs them. A truncated or
-	// unreadable file is an error, mapped or not. Default: 1.25 times the memory that the process
-	// may use, according to its container, its machine and GOMEMLIMIT, on 64-bit Linux and macOS,
-	// but at most a quarter of its address space, if that is limited (ulimit -v). Negative: tables
-	// are not mapped, as on other systems.
+	// (RssFile), and as page cache: the system reclaims them when it needs them. Reading a
+	// truncated or unreadable file is an error, mapped or not. Negative: tables are not mapped.
+	// Systems other than Linux and macOS never map tables. Default: 1.25 times the memory that the
+	// process may use, according to its container, its machine and GOMEMLIMIT, but at most a
+	// quarter of its address space, if that is limited (ulimit -v); on 32-bit systems, tables are
+	// not mapped.
 	MapBytes int64
-	// MaxOpenFiles is the maximum number of table files open at once; others are opened when they
-	// are read. Filters and indexes stay in memory when a file is closed. More concurrent reads
-	// than this open more files. Default: only the bound on all databases of the process together,
-	// half of its limit on file descriptors.
+	// MaxOpenFiles is the maximum number of open table files; other files are opened when they
+	// are read. Filters and indexes stay in memory when a file is closed. If more reads run
+	// concurrently, more files are open. Default: only the limit for all databases of the process
+	// together, half of its limit on file descriptors.
 	MaxOpenFiles int
-	// FilterMemory is the most memory that filters may take, range filters included.
-	// Where they do not fit, the store chooses which parts of which filters to load, by the
-	// lookups of absent keys that each table receives, and for range filters by the ranges in
-	// which it held no key: ribbon and range filters are loaded with more or fewer bits per key,
-	// others as a whole. The slabs that large filters are allocated from may add a quarter, and up
+	// FilterMemory is the maximum memory of filters, range filters included. If not all filters
+	// fit, the store chooses which parts of them to load, according to the lookups of absent keys
+	// that each table receives, and for range filters according to the scans of ranges in which
+	// the table has no key. It loads ribbon and range filters with more or fewer bits per key,
+	// others as a whole. The slabs from which large filters are allocated may add a quarter, and up
 	// to 8 MiB, or 20 MiB if FilterMemory is 128 MiB or more, and on Linux slabs that wait for
 	// the garbage collector another eighth, or 8 MiB; see sstable.FilterPool. Default: what Memory
 	// leaves, for filters other than range filters.
 	FilterMemory int64
 	// MemtableBytes is the size at which a memtable is flushed to a table. Up to two full
-	// ones are flushed while a third fills, so three times as much memory may be in use.
-	// From 1 KiB to 1 GiB. Default: 16 MiB, less if Memory is less than 512 MiB, less than
+	// memtables wait for flushes while a third one fills, so three times as much memory may be in
+	// use. From 1 KiB to 1 GiB. Default: 16 MiB, less if Memory is less than 512 MiB, less than
 	// 1 MiB only if Memory is less than 16 MiB.
 	MemtableBytes int
 	// TableBytes is the size at which a compaction begins a new table in levels 1 and 2.
-	// It doubles with each further level, up to a sixteenth of Memory; the tables of an Ingest grow
-	// like that with its size. From 1 KiB to 1 GiB.
+	// It doubles with each further level, up to a sixteenth of Memory; the size of the tables of
+	// an Ingest grows likewise with the bytes ingested. From 1 KiB to 1 GiB.
 	// Default: half of MemtableBytes, but at least 1 and at most 8 MiB.
 	TableBytes int
-	// BlockBytes is the size of a data block before compression; only a single entry that is
-	// larger exceeds it. From 64 bytes to 4 MiB. Default: 4 KiB.
+	// BlockBytes is the maximum size of a data block before compression. Only a block with a
+	// single entry may be larger. From 64 bytes to 4 MiB. Default: 4 KiB.
 	BlockBytes int
-	// LevelBaseBytes is the target size of level 1; each further level may be LevelMultiplier
-	// times as large as the one above. LevelBaseBytes is at least 1 KiB, LevelMultiplier from 2 to
-	// 1,000. Defaults: 64 MiB, 10. In a database smaller than eight times LevelBaseBytes, the target
-	// of level 1 is an eighth of the database, but at least four memtables.
+	// LevelBaseBytes is the target size of level 1, at least 1 KiB; the target of each further
+	// level is LevelMultiplier, 2 to 1,000, times that of the level above. In a database smaller
+	// than eight times LevelBaseBytes, the target of level 1 is an eighth of the database, but at
+	// least four memtables. Defaults: 64 MiB, 10.
 	LevelBaseBytes  int64
 	LevelMultiplier int
 	// L0Tables is the number of tables in level 0 at which a compaction begins; while nothing is
@@ -154,33 +156,33 @@ type Options struct {
 	// large batches, memtables of a few KiB, frequent calls of Flush, and an Ingest of many tables
 	// among existing keys lead to that.
 	// Independently, a write may wait for a memtable that is being flushed: up to 3 ×
-	// MemtableBytes / Y seconds on a disk that writes Y bytes per second. L0Tables is from 1 to
-	// 1,000. Default: 8.
+	// MemtableBytes / Y seconds on a disk that writes Y bytes per second. From 1 to 1,000.
+	// Default: 8.
 	L0Tables int
-	// TxBytes is the most that a transaction may hold: what it writes, plus the keys and ranges
-	// that it has read. From 1 KiB to 1 GiB. Default: 64 MiB.
+	// TxBytes is the maximum memory of a transaction in bytes, for its writes and for the keys
+	// and ranges that it has read. From 1 KiB to 1 GiB. Default: 64 MiB.
 	TxBytes int
-	// TxLifetime is how long a transaction may live. Flushes and compactions may drop
-	// what an older one reads; it then fails with ErrTxLimit, and never commits. Default:
-	// a minute. Negative: no limit.
+	// TxLifetime is the maximum lifetime of a transaction. Flushes and compactions may drop
+	// entries that an older transaction would read: it fails with ErrTxLimit, and never commits.
+	// Negative: no limit. Default: a minute.
 	TxLifetime time.Duration
 	// DisableCompression stores data blocks uncompressed. Default: snappy.
 	DisableCompression bool
-	// DisableAutoCompaction leaves compaction to calls of Compact. Writes are then not
-	// delayed by the number of tables.
+	// DisableAutoCompaction leaves compaction to calls of Compact. The number of tables then
+	// does not delay writes.
 	DisableAutoCompaction bool
 
 	prefixName   string               // Prefix.Name()
 	rangeReaders []filter.RangePolicy // open range filters
-	cacheGrows   bool                 // the block cache takes what Memory leaves
+	cacheGrows   bool                 // the block cache gets what filters and indexes leave of Memory
 
 	// Tests replace these.
 	manifestBytes int64         // the size at which a new MANIFEST is started
 	retryDelay    time.Duration // the pause after a failed flush or compaction
-	cleanNow      bool          // the cleaner and the loader run synchronously
+	cleanNow      bool          // the cleaners and the loader run synchronously
 	loadLate      bool          // tables are loaded only on demand
-	arenaBytes    int           // the largest memtable
-	gapBytes      int           // the memory for gaps; negative: gaps are not recorded
+	arenaBytes    int           // the maximum capacity of a memtable
+	gapBytes      int           // the maximum memory of gaps; negative: gaps are not recorded
 }
 
 func init() {
@@ -192,43 +194,43 @@ func init() {
 	}
 }
 
-// BlockCache is a cache of uncompressed data blocks, bounded by bytes, that databases
-// can share. It is safe for concurrent use and need not be closed.
+// BlockCache is a cache of uncompressed data blocks with a capacity in bytes. Databases can
+// share one. It is safe for concurrent use and need not be closed.
 type BlockCache = sstable.BlockCache
 
-// NewBlockCache returns a cache that holds up to the given number of bytes; with 0 or
-// less it holds nothing.
+// NewBlockCache returns a cache with the given capacity in bytes; with 0 or less it caches
+// nothing.
 func NewBlockCache(bytes int64) *BlockCache { return sstable.NewBlockCache(bytes) }
 
 // Prefixer is a prefix extractor: it determines which parts of a key are prefixes. See
 // sstable.Prefixer for its methods and the rule that an implementation must satisfy.
 type Prefixer = sstable.Prefixer
 
-// FixedPrefix returns a Prefixer that takes the first n bytes, but at least one, of keys that
-// have as many.
+// FixedPrefix returns the Prefixer whose prefixes are the first n bytes of keys. Shorter keys
+// have no prefix. An n below 1 stands for 1.
 func FixedPrefix(n int) Prefixer { return sstable.FixedPrefix(n) }
 
-// PrefixUpTo returns a Prefixer that takes the bytes up to and including the n-th
-// delimiter; n must be at least 1. With '/' and 2, the prefix of "user/17/name" is
-// "user/17/".
+// PrefixUpTo returns the Prefixer whose prefixes end with the n-th delimiter of keys: with '/'
+// and 2, the prefix of "user/17/name" is "user/17/". Keys with fewer delimiters have no prefix.
+// An n below 1 stands for 1.
 func PrefixUpTo(delimiter byte, n int) Prefixer { return sstable.PrefixUpTo(delimiter, n) }
 
-// EachPrefix returns the Prefixer for paths and URLs: filters hold each part of a key that ends
-// with the delimiter, with '/' "user/" and "user/17/" for "user/17/name". A scan of everything
-// below any of them, at any depth, then skips the tables that have nothing there.
+// EachPrefix returns a Prefixer for paths and URLs: filters contain each prefix of a key that
+// ends with the delimiter. With '/' these are "user/" and "user/17/" for "user/17/name". A scan
+// of all keys below a path, at any depth, then skips the tables that have none.
 func EachPrefix(delimiter byte) Prefixer { return sstable.EachPrefix(delimiter) }
 
-// WriteOptions choose how durable a write is when it returns. A nil *WriteOptions means
+// WriteOptions determine whether a write is durable when it returns. A nil *WriteOptions means
 // Sync.
 type WriteOptions struct {
-	// NoSync returns once the write has been handed to the operating system. It survives
-	// a crash of the program, but loss of power may lose the last writes. Writes are lost
-	// only from the end: if a write is there after a crash, so are all before it. A later
-	// write with Sync, Flush and Close make it durable.
+	// NoSync lets the write return once it has been passed to the operating system. It survives
+	// a crash of the program, but loss of power may lose the last writes. Only the last writes
+	// can be lost: if a write is there after a crash, so are all earlier ones. A later write
+	// with Sync, Flush and Close make it durable.
 	NoSync bool
 }
 
-// The two choices for a write; nil means Sync. They must not be modified.
+// The options for a write; nil means Sync. They must not be modified.
 var (
 	Sync   = &WriteOptions{}
 	NoSync = &WriteOptions{NoSync: true}
@@ -244,18 +246,18 @@ type IterOptions struct {
 	// Prefix restricts the iterator to keys that begin with it. It may be combined with
 	// bounds.
 	Prefix []byte
-	// DontFillCache adds no blocks to the block cache, for large scans. Blocks that are in it
-	// are used.
+	// DontFillCache is for large scans: the iterator adds no blocks to the block cache, but
+	// uses blocks that are in it.
 	DontFillCache bool
 }
 
-// tableBytes is the default of TableBytes. If tables are much larger than what one compaction
-// of level 0 writes, there is little choice of what to compact next, and write amplification
-// grows.
+// tableBytes returns the default of TableBytes. If tables were much larger than what one
+// compaction of level 0 writes, there would be little choice of what to compact next, and write
+// amplification would grow.
 func tableBytes(memtableBytes int) int { return min(max(memtableBytes/2, 1<<20), 8<<20) }
 
-// resolve returns a copy in which every field is set, or an error that names the invalid
-// field.
+// resolve returns a copy of o, which may be nil, with the defaults filled in, or an error that
+// names an invalid field.
 func (o *Options) resolve() (Options, error) {
 	var r Options
 	if o != nil {
@@ -293,8 +295,8 @@ func (o *Options) resolve() (Options, error) {
 	return r, nil
 }
 
-// resolveFilters sets the fields that choose filters, and checks that the filters can be keyed
-// if they must be.
+// resolveFilters sets the fields for filters, and checks that the filters can be keyed if
+// KeyedFilters is set.
 func (r *Options) resolveFilters() error {
 	if len(r.LevelFilters) > manifest.NumLevels {
 		return fmt.Errorf("sift: Options.LevelFilters has %d entries, and there are %d levels", len(r.LevelFilters), manifest.NumLevels)

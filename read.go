@@ -10,37 +10,37 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// readState, the superversion, is everything that a read needs: an immutable snapshot of
-// memtables and version. Each change to either installs a new one. A reader that loads it
-// inside the database's epoch may use it until it leaves the epoch; a longer-lived reader,
-// such as an iterator, first takes a reference on the version.
+// readState, the superversion, is everything that a read needs: the memtables and the version.
+// It is immutable; each change to either installs a new one. A reader that loads it inside the
+// database's epoch may use it until it leaves the epoch; a longer-lived reader, such as an
+// iterator, first takes a reference on the version.
 type readState struct {
 	mem     *memtable.Memtable
 	imms    []*memtable.Memtable // full and waiting to be flushed, newest first
 	version *manifest.Version
-	drops   uint64 // number of edits that only dropped tables: keys vanished without a sequence number
+	drops   uint64 // number of edits that only dropped tables, which removes keys without a sequence number
 	flushed uint64 // all entries with higher sequence numbers are in the memtables
 }
 
 // lookup is the search for one key.
 type lookup struct {
 	key     filter.Key
-	keyed   bool   // the key's hash uses the database's secret
+	keyed   bool   // the key's hash is under the database's secret
 	seq     uint64 // entries with higher sequence numbers are ignored
 	counts  *readStripe
-	probed  uint           // bit i: a filter of level i was probed
-	sampled bool           // tables that do not hold the key count this lookup
-	buf     sstable.Buffer // holds an uncached block
+	probed  uint           // bit i: the lookup has probed a filter of level i
+	sampled bool           // count the lookup in the traffic of tables that do not hold the key
+	buf     sstable.Buffer // for a block that is not in the cache
 }
 
-// sampleEvery: tables count one lookup in this many.
+// sampleEvery is the number of lookups of which one is sampled.
 const sampleEvery = 16
 
-// get returns the newest value of a key. The value points into memory that does not change
-// until buf is released: a memtable's arena, a block, or buf's own memory. found is false if
-// there is no entry or it is a tombstone. turn selects the lookups that are sampled.
+// get returns the newest value of a key. The value is in memory that does not change until buf
+// is released: a memtable's arena, a cached block, or buf. found is false if there is no entry,
+// or the newest one is a tombstone. turn determines whether the lookup is sampled.
 func (s *readState) get(secret *filter.Secret, key []byte, seq uint64, counts *readStripe, turn uint64) (value []byte, buf sstable.Buffer, found bool, err error) {
-	var l lookup // set field by field: loads right after the copy of a struct wait for its stores
+	var l lookup // set field by field: loads right after a struct is copied would wait for the stores
 	l.key = lookupKey(secret, key)
 	l.keyed = secret != nil
 	l.seq = seq
@@ -54,7 +54,7 @@ func (s *readState) get(secret *filter.Secret, key []byte, seq uint64, counts *r
 // count adds the finished lookup to the counters.
 func (l *lookup) count() { l.counts.probed[l.probed%(1<<manifest.NumLevels)].Add(1) }
 
-// search is get without counting.
+// search is get without adding the lookup to the counters.
 func (s *readState) search(l *lookup) (value []byte, found bool, err error) {
 	if v, kind, ok := l.memtable(s.mem); ok {
 		return v, kind == base.KindSet, nil
@@ -95,17 +95,16 @@ func (s *readState) search(l *lookup) (value []byte, found bool, err error) {
 	return nil, false, nil
 }
 
-// place is where in a level the key may be: the index of a table, and whether the key is that
-// table's largest.
+// place is the position of a key in a level.
 type place struct {
-	table int
-	last  bool
+	table int  // the index of the table that may hold the key
+	last  bool // the key is the table's largest
 }
 
-// large searches the tables of a version that has a large level. It prefetches from the filters of
-// all levels before it probes the first, so that their cache misses overlap: with 100 million keys
+// large searches the tables of a version that has a large level. It prefetches for the filter probes
+// of all levels before the first probe, so that their cache misses overlap: with 100 million keys
 // in four levels, a lookup of an absent key takes 0.43 µs instead of 0.57 (docs/speed.md). With 30
-// million keys it gains nothing.
+// million keys that saves no time.
 func (l *lookup) large(v *manifest.Version) (value []byte, found bool, err error) {
 	var places [manifest.NumLevels]place
 	for level := 1; level <= v.Deepest; level++ {
@@ -140,7 +139,7 @@ func (l *lookup) large(v *manifest.Version) (value []byte, found bool, err error
 	return nil, false, nil
 }
 
-// prefetch begins to load the memory that a probe of the table's filter reads.
+// prefetch starts loading the memory that a probe of the table's filter reads first.
 func (l *lookup) prefetch(meta *manifest.TableMeta) {
 	if r := meta.Handle.(*table).reader.Load(); r != nil {
 		r.PrefetchFilter(l.key.Hash)
@@ -161,8 +160,8 @@ func (l *lookup) level0(tables []*manifest.TableMeta) (value []byte, kind base.K
 	return nil, 0, false, nil
 }
 
-// level searches the first of tables, whose filter f has been probed, and, if that table ends
-// with the key, the adjacent ones.
+// level searches the first of tables, whose filter f has been probed; no reports that it excludes
+// the key. If the key is the table's largest, level also searches the next tables.
 func (l *lookup) level(tables []*manifest.TableMeta, f filter.Reader, no bool, level int) (value []byte, kind base.Kind, ok bool, err error) {
 	if !no {
 		value, kind, ok, err = l.positive(tables[0], f, level)
@@ -173,7 +172,7 @@ func (l *lookup) level(tables []*manifest.TableMeta, f filter.Reader, no bool, l
 	return l.neighbors(tables[1:], level)
 }
 
-// neighbors searches the tables of a level >= 1 after one that ends with the key: LevelDB can
+// neighbors searches the tables of a level >= 1 after one whose largest key is the key: LevelDB can
 // split the entries of one key over adjacent tables.
 func (l *lookup) neighbors(tables []*manifest.TableMeta, level int) (value []byte, kind base.Kind, ok bool, err error) {
 	for _, meta := range tables {
@@ -188,15 +187,17 @@ func (l *lookup) neighbors(tables []*manifest.TableMeta, level int) (value []byt
 	return nil, 0, false, nil
 }
 
-// endsWith reports whether the table's largest key is the user key.
+// endsWith reports whether the table's largest user key is userKey.
 func endsWith(meta *manifest.TableMeta, userKey []byte) bool {
 	return bytes.Equal(userKey, base.UserKey(meta.Largest))
 }
 
-// before reports whether the table begins after the key.
+// before reports whether the key is before the table's range.
 func before(userKey []byte, meta *manifest.TableMeta) bool {
 	return bytes.Compare(userKey, base.UserKey(meta.Smallest)) < 0
 }
+
+// withinTable reports whether the key is in the table's range.
 
 func withinTable(meta *manifest.TableMeta, userKey []byte) bool {
 	return !before(userKey, meta) && bytes.Compare(userKey, base.UserKey(meta.Largest)) <= 0
@@ -211,8 +212,8 @@ func (l *lookup) memtable(m *memtable.Memtable) (value []byte, kind base.Kind, o
 	return value, kind, ok
 }
 
-// table probes a table's filter and, on a positive, searches its blocks. The key must not be
-// after the table's range.
+// table probes a table's filter and, unless that excludes the key, searches the table's blocks.
+// REQUIRES: the key is not after the table's range.
 func (l *lookup) table(meta *manifest.TableMeta, level int) (value []byte, kind base.Kind, ok bool, err error) {
 	f, no := l.filter(meta, level)
 	if no {
@@ -221,10 +222,10 @@ func (l *lookup) table(meta *manifest.TableMeta, level int) (value []byte, kind 
 	return l.positive(meta, f, level)
 }
 
-// filter probes a table's filter and returns it, or nil if there is none; no reports that the
-// filter excludes the key. The key must not be after the table's range. Whether it is before the
-// range is checked last: probing the filter is faster than reading the first key, and few keys lie
-// between two tables.
+// filter probes a table's filter and returns it, or nil if none is loaded; no reports that the
+// filter excludes the key. REQUIRES: the key is not after the table's range. positive checks later
+// whether it is before the range: probing the filter is faster than reading the smallest key, and
+// few keys lie between two tables.
 func (l *lookup) filter(meta *manifest.TableMeta, level int) (f filter.Reader, no bool) {
 	t := meta.Handle.(*table)
 	r := t.reader.Load()
@@ -255,7 +256,7 @@ func (l *lookup) positive(meta *manifest.TableMeta, f filter.Reader, level int) 
 		return nil, 0, false, err
 	}
 	if f == nil {
-		// load may just have loaded the table.
+		// Perhaps load has just loaded the table.
 		if f = r.Filter(); f != nil {
 			l.countProbe(level)
 			if !l.mayContain(f) {
@@ -283,8 +284,8 @@ func (l *lookup) missed(t *table) {
 	}
 }
 
-// blocks searches the blocks of table t, whose reader is r. f is the filter that was
-// positive, or nil. The value is valid until buf is used again.
+// blocks searches the blocks of table t, whose reader is r. f is the table's filter, which has not
+// excluded the key, or nil. The value is valid until buf is used again or released.
 func (l *lookup) blocks(t *table, r *sstable.Reader, f filter.Reader, level int, buf *sstable.Buffer) (value []byte, kind base.Kind, ok bool, err error) {
 	value, kind, _, ok, err = r.GetIn(buf, l.key.Bytes, l.seq)
 	switch {

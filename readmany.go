@@ -18,56 +18,59 @@ const (
 	// minProbes is the minimum number of keys for which a filter is probed with one call.
 	minProbes = 4
 	// minShare is the minimum number of keys per goroutine that searches blocks in memory. Two
-	// goroutines take as long for 16 each as one for 32, and more CPU time (BenchmarkGetMany).
+	// goroutines take as long for 16 keys each as one for 32, and more CPU time
+	// (BenchmarkGetMany).
 	minShare = 32
-	// minWait is minShare where the searches wait for the disk, and the number of keys that a
-	// goroutine takes at a time.
+	// minWait replaces minShare if the searches wait for the disk. It is also the number of keys
+	// that a goroutine takes at a time.
 	minWait = 4
-	// readersPerCPU bounds the goroutines of one call where the system has no read-ahead: some of
-	// them wait for the disk.
+	// readersPerCPU is the maximum number of goroutines of a call, per CPU, if blocks cannot be
+	// prefetched: some of them wait for the disk.
 	readersPerCPU = 4
-	// maxAhead bounds the blocks that are read ahead, so that none is evicted before it is used.
+	// maxAhead is the maximum number of blocks that are prefetched, so that none is evicted before
+	// it is used.
 	maxAhead = 256
-	// maxPooledMany bounds the number of keys whose memory is kept for the next call.
+	// maxPooledMany is the maximum number of keys of a call whose memory returns to the pool.
 	maxPooledMany = 4096
 )
 
-// many looks up several keys together, in rounds. Each round first finds, for every key, the next
+// many looks up several keys together, in rounds. A round first finds, for every key, the next
 // table whose filter does not exclude it, whatever its level, and then reads the blocks of all
-// keys on several goroutines. So the disk serves the reads in parallel, and no table after the
-// one that holds a key is read.
+// keys on several goroutines. So the disk serves the reads in parallel, and no table is read for
+// a key after the table with its newest entry.
 type many struct {
 	keys    []manyKey
-	pending []int // keys not yet answered, as indices into keys
+	pending []int // keys without a result, as indices into keys
 	values  [][]byte
 
-	seeking []int    // the pending keys for which this round has not found a table
-	byTable []uint64 // those of them that may be in a table of the level: table<<32 | key
-	probes  []filter.Key
-	maybe   []bool
+	seeking []int        // the pending keys for which the round has not found a table
+	byTable []uint64     // keys of seeking that are in the range of a table of the level: table<<32 | key
+	probes  []filter.Key // scratch
+	maybe   []bool       // scratch
 	jobs    []manyJob
-	stopped int   // keys to drop from seeking
-	shared  []int // keys that are the largest of a table: the next one in the level may hold them, too
+	stopped int   // number of keys in seeking that are stopped
+	shared  []int // keys that are a table's largest: the next table of the level may hold them, too
 }
 
+// manyKey is the lookup of a key.
 type manyKey struct {
 	lookup
 	from    int  // the first source that has not been probed; see source
-	stopped bool // this round has found a table for it
-	done    bool
+	stopped bool // the round has found a table
+	done    bool // there is a result
 }
 
-// manyJob is a key to search for in a table's blocks.
+// manyJob is a search for a key in a table's blocks.
 type manyJob struct {
 	key    int
 	table  *table
-	filter filter.Reader // it was positive; nil: none
+	filter filter.Reader // the table's filter, which has not excluded the key; nil: none
 	level  int
 }
 
 var manyPool = sync.Pool{New: func() any { return new(many) }}
 
-// getMany returns copies of the newest values of keys, nil where there is none.
+// getMany returns copies of the newest values of keys, or nil for keys without one.
 func (s *readState) getMany(secret *filter.Secret, keys [][]byte, seq uint64, counts *readStripe, turn uint64) ([][]byte, error) {
 	m := manyPool.Get().(*many)
 	m.values = make([][]byte, len(keys))
@@ -101,7 +104,7 @@ func (m *many) add(secret *filter.Secret, keys [][]byte, seq uint64, counts *rea
 	}
 }
 
-// clear drops references to memory that many does not own.
+// clear drops references to the caller's memory, and to tables and filters.
 func (m *many) clear() {
 	clear(m.keys)
 	clear(m.probes[:cap(m.probes)])
@@ -122,8 +125,8 @@ func (m *many) search(s *readState) error {
 	return nil
 }
 
-// round finds the next table that may hold each pending key, and searches these tables. The keys
-// that they do not hold, but others may, stay pending.
+// round finds the next table that may hold each pending key, and searches it. A key stays pending
+// if the table does not hold it and others may.
 func (m *many) round(v *manifest.Version) error {
 	m.seeking, m.shared, m.stopped = append(m.seeking[:0], m.pending...), m.shared[:0], 0
 	for i, meta := range v.Levels[0] {
@@ -162,11 +165,11 @@ func (m *many) round(v *manifest.Version) error {
 	return nil
 }
 
-// source returns the number of a level >= 1 among the sources: the tables of level 0, newest
-// first, and then each level.
+// source returns the number of a level >= 1 among the sources, which are the tables of level 0,
+// newest first, and then the other levels.
 func source(v *manifest.Version, level int) int { return len(v.Levels[0]) + level - 1 }
 
-// dropStopped removes the keys from seeking whose next table is in the source with this number.
+// dropStopped removes stopped keys from seeking. Their next table is in source at.
 func (m *many) dropStopped(at int) {
 	if m.stopped == 0 {
 		return
@@ -201,7 +204,7 @@ func (m *many) memtable(mem *memtable.Memtable) {
 	m.pending = slices.DeleteFunc(m.pending, func(i int) bool { return m.keys[i].done })
 }
 
-// stop excludes a key from the rest of the round.
+// stop marks a key for which the round has found a table.
 func (m *many) stop(k *manyKey) {
 	k.stopped = true
 	m.stopped++
@@ -244,7 +247,7 @@ func (m *many) level(v *manifest.Version, level int) error {
 	return nil
 }
 
-// neighbors searches the tables after those that end with a key.
+// neighbors searches the tables after those whose largest key is one of shared.
 func (m *many) neighbors(v *manifest.Version) error {
 	for _, i := range m.shared {
 		k := &m.keys[i]
@@ -265,8 +268,8 @@ func (m *many) neighbors(v *manifest.Version) error {
 	return nil
 }
 
-// probeTable probes a table's filter for its keys, the low halves of group, and creates jobs
-// for the positives.
+// probeTable probes a table's filter for the keys in the lower halves of group, and creates jobs
+// for those that it does not exclude.
 func (m *many) probeTable(meta *manifest.TableMeta, level int, group []uint64) error {
 	if len(group) == 0 {
 		return nil
@@ -283,7 +286,7 @@ func (m *many) probeTable(meta *manifest.TableMeta, level int, group []uint64) e
 		for _, g := range group {
 			m.searchBlocks(int(uint32(g)), t, nil, level)
 		}
-	case len(group) < minProbes || m.keys[0].keyed: // one by one: a keyed filter can use the hash that the key already has
+	case len(group) < minProbes || m.keys[0].keyed: // MayContainMany of a keyed filter would hash the keys again
 		for _, g := range group {
 			m.filtered(int(uint32(g)), t, f, level, m.keys[uint32(g)].mayContain(f))
 		}
@@ -316,13 +319,13 @@ func (m *many) filtered(key int, t *table, f filter.Reader, level int, maybe boo
 	}
 }
 
-// searchBlocks creates a job. Later tables are not probed before its result is known.
+// searchBlocks creates a job for a key, and stops the key until the result is known.
 func (m *many) searchBlocks(key int, t *table, f filter.Reader, level int) {
 	m.stop(&m.keys[key])
 	m.jobs = append(m.jobs, manyJob{key, t, f, level})
 }
 
-// read searches the blocks for the jobs, on several goroutines if there are many.
+// read executes the jobs.
 func (m *many) read() error {
 	for jobs := m.jobs; len(jobs) > 0; {
 		n := min(len(jobs), maxAhead)
@@ -335,7 +338,8 @@ func (m *many) read() error {
 	return nil
 }
 
-// readAhead searches blocks after it has requested all of them from the system.
+// readAhead prefetches the blocks for the jobs, and then searches them, on several goroutines if
+// there are many.
 func (m *many) readAhead(jobs []manyJob) error {
 	workers, share := runtime.GOMAXPROCS(0), minShare
 	if len(jobs) > 1 && !m.prefetch(jobs) {
@@ -347,17 +351,18 @@ func (m *many) readAhead(jobs []manyJob) error {
 	return m.readSome(jobs)
 }
 
-// prefetch requests the blocks for the jobs that are not in memory, so that the disk serves them
-// in parallel. It reports whether the system supports that.
+// prefetch prefetches the blocks for the jobs, so that the disk reads them in parallel. It returns
+// false if it could not prefetch all of them.
 func (m *many) prefetch(jobs []manyJob) bool {
-	does := true
+	all := true
 	for _, j := range jobs {
 		k := &m.keys[j.key]
-		does = j.table.reader.Load().Prefetch(k.key.Bytes, k.seq) && does
+		all = j.table.reader.Load().Prefetch(k.key.Bytes, k.seq) && all
 	}
-	return does
+	return all
 }
 
+// readTogether executes the jobs on several goroutines.
 func (m *many) readTogether(jobs []manyJob, workers int) error {
 	var wg sync.WaitGroup
 	var next atomic.Int64
@@ -382,6 +387,7 @@ func (m *many) readTogether(jobs []manyJob, workers int) error {
 	return nil
 }
 
+// readSome executes the jobs on this goroutine.
 func (m *many) readSome(jobs []manyJob) error {
 	var buf sstable.Buffer
 	defer buf.Release()

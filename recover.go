@@ -13,18 +13,17 @@ import (
 	"github.com/siftdb/sift/memtable"
 )
 
-// recovery turns the logs into memtables and tables, and those into the database's first read
-// state.
+// recovery replays the logs into memtables and tables, and makes the database's first read state.
 type recovery struct {
 	db      *DB
-	version *manifest.Version    // referenced
-	lastSeq uint64               // the largest sequence number seen
-	mems    []*memtable.Memtable // oldest first
-	flushed []*manifest.TableMeta
-	deep    []manifest.DeepLevel  // the levels, if there are too many
-	merged  []*manifest.TableMeta // tables written to reduce them
-	log     *wal.Log
-	named   bool // a MANIFEST may name what was written
+	version *manifest.Version     // the tables in the MANIFEST; referenced
+	lastSeq uint64                // the highest sequence number in tables and logs
+	mems    []*memtable.Memtable  // oldest first
+	flushed []*manifest.TableMeta // tables written from memtables
+	deep    []manifest.DeepLevel  // the levels below level 0 if there are too many, else nil
+	merged  []*manifest.TableMeta // tables written to merge levels
+	log     *wal.Log              // the new log
+	named   bool                  // a MANIFEST may name the files written
 }
 
 // recover restores the database from the MANIFEST and the logs.
@@ -77,9 +76,9 @@ func (d *DB) recover(state *manifest.State) (err error) {
 	return r.publish()
 }
 
-// insert adds a batch to the newest memtable, and to new ones as they fill. A batch may thus end up
-// in several tables. This is never visible, even after a crash, because one edit adds all tables of
-// a recovery.
+// insert adds a batch to the newest memtable, and to new ones when it is full. So a batch may be split
+// over several tables. Readers never see a part of it, even after a crash, because one edit adds all
+// tables of a recovery.
 func (r *recovery) insert(payload []byte) error { return addBatch(payload, r.db.secret, r.room) }
 
 // room returns the newest memtable with n bytes reserved.
@@ -158,7 +157,7 @@ func (r *recovery) publish() (err error) {
 		return err
 	}
 	next.Ref()
-	d.releaseVersion(r.version) // next holds its tables, except for merged ones
+	d.releaseVersion(r.version) // next has its tables, except those of merged levels
 	d.visible.Store(r.lastSeq)
 	d.state.Store(&readState{mem: memtable.New(d.opts.MemtableBytes), version: next, flushed: r.lastSeq})
 	d.removeFiles.Store(true)
@@ -169,8 +168,8 @@ func (r *recovery) publish() (err error) {
 	return nil
 }
 
-// abandon closes what a failed recovery has opened, and removes the tables that it has written:
-// each further attempt would write them again.
+// abandon closes the files of a failed recovery. It removes the tables that it has written unless a
+// MANIFEST may name them: otherwise each attempt would leave another copy.
 func (r *recovery) abandon() {
 	closeTables(r.version)
 	written := append(r.flushed, r.merged...)
@@ -184,10 +183,11 @@ func (r *recovery) abandon() {
 	}
 }
 
-// maxOpenErrors bounds the number of missing tables that are reported.
+// maxOpenErrors is the maximum number of missing tables that an error of Open reports.
 const maxOpenErrors = 10
 
-// placeTables finds the files of a version's tables in the directory, without opening them.
+// placeTables finds the files of a version's tables among the names in the directory, without opening
+// them, and sets the tables' Handles.
 func (d *DB) placeTables(version *manifest.Version, names []string) error {
 	there := setOf(names)
 	var errs []error
@@ -220,8 +220,8 @@ func closeTables(version *manifest.Version) {
 	}
 }
 
-// reserveFileNumbers ensures that no file in the directory, whatever wrote it, has a number
-// that will be assigned again.
+// reserveFileNumbers ensures that new files get higher numbers than all files in the directory,
+// including those that the MANIFEST does not know.
 func (d *DB) reserveFileNumbers(names []string) {
 	for _, name := range names {
 		if _, num, ok := manifest.ParseName(name); ok && num >= d.nextFile.Load() {
@@ -230,16 +230,16 @@ func (d *DB) reserveFileNumbers(names []string) {
 	}
 }
 
-// checkNextFile returns an error if file numbers would run out.
+// checkNextFile returns an error if there are too few file numbers left.
 func (d *DB) checkNextFile() error {
 	if next := d.nextFile.Load(); next > manifest.MaxNextFile {
-		return &CorruptionError{Path: d.dir, Offset: -1, What: "file number", Err: fmt.Errorf("the MANIFEST or the name of a file leads to %d", next)}
+		return &CorruptionError{Path: d.dir, Offset: -1, What: "file number", Err: fmt.Errorf("the next one would be %d, after the MANIFEST or the name of a file", next)}
 	}
 	return nil
 }
 
-// maxSequence returns the largest of the MANIFEST's sequence number and those of the tables'
-// first and last keys.
+// maxSequence returns the maximum of seq and the sequence numbers of the tables' smallest and largest
+// keys.
 func maxSequence(seq uint64, version *manifest.Version) uint64 {
 	for _, metas := range version.Levels {
 		for _, meta := range metas {

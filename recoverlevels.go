@@ -13,13 +13,12 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// goleveldb's trees have as many levels as its options and the data require. Open fits such a
-// tree into the seven levels of sift and LevelDB. Levels only order entries by age, so they
-// can be renumbered. Only if more than six levels below level 0 have tables, the two adjacent
-// ones with the fewest bytes, usually the uppermost, are merged into one. The new MANIFEST
-// that Open writes makes all of this take effect at once. A read-only database writes
-// nothing, and searches the tables of excess levels like those of level 0; see
-// manifest.State.
+// The number of levels of a goleveldb database depends on its options and its size. Open fits
+// the levels into the seven levels of sift and LevelDB. Levels only order entries by age, so it
+// can renumber them. Only if more than six levels below level 0 have tables, it merges the two
+// adjacent ones with the fewest bytes, usually the uppermost, until six remain. The new MANIFEST
+// that Open writes makes all of this take effect at once. A read-only Open writes nothing: reads
+// search the tables of excess levels like those of level 0; see manifest.State.
 
 // fitLevels returns the version with its tables in the available levels.
 func (r *recovery) fitLevels(deep []manifest.DeepLevel) (*manifest.Version, error) {
@@ -82,7 +81,7 @@ func smallestPair(levels []manifest.DeepLevel) (int, error) {
 	return best, nil
 }
 
-// mergeLevels writes the tables that result from merging two levels.
+// mergeLevels merges two levels into new tables and returns these.
 func (r *recovery) mergeLevels(upper, lower manifest.DeepLevel) ([]*manifest.TableMeta, error) {
 	d := r.db
 	o := &sstable.IterOptions{DontFillCache: true, Readahead: true, IO: new(sstable.BlockIO)}
@@ -99,8 +98,8 @@ func (r *recovery) mergeLevels(upper, lower manifest.DeepLevel) ([]*manifest.Tab
 	return metas, err
 }
 
-// discardMerged removes those of the tables that an earlier merge has written: no version will have
-// them.
+// discardMerged removes the tables, after a merge, if an earlier merge has written them: no version
+// will have them.
 func (r *recovery) discardMerged(tables []*manifest.TableMeta) {
 	r.merged = slices.DeleteFunc(r.merged, func(meta *manifest.TableMeta) bool {
 		if !slices.Contains(tables, meta) {

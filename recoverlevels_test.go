@@ -220,7 +220,7 @@ func TestDeepDamaged(t *testing.T) {
 	}
 }
 
-// TestDeepLevelsLeaveNothingOpen: what was merged is closed, also where it was merged again, which
+// TestDeepLevelsLeaveNothingOpen: merged tables are closed, even if they were merged again, which
 // happens if twenty levels become six.
 func TestDeepLevelsLeaveNothingOpen(t *testing.T) {
 	mem := vfstest.NewMem()

@@ -19,26 +19,26 @@ import (
 
 // RepairReport summarizes what Repair found.
 type RepairReport struct {
-	// Tables and Logs count the files that were read, fully or in part.
+	// Tables and Logs are the numbers of files that Repair has read, fully or in part.
 	Tables, Logs int
-	// FromManifest is true if the MANIFEST was intact and determined which files to read.
-	// Otherwise all tables and logs were read, including obsolete ones that had not been
-	// removed, so keys whose tombstones had been compacted away may reappear.
+	// FromManifest is set if the MANIFEST was intact and determined which files to read.
+	// Otherwise Repair has read all tables and logs, including obsolete ones that had not been
+	// removed, so deleted keys may reappear if compactions had dropped their tombstones.
 	FromManifest bool
-	// Entries is the number of keys that the repaired database holds.
+	// Entries is the number of keys in the repaired database.
 	Entries uint64
-	// Dropped lists what could not be read, each with its file.
+	// Dropped lists what Repair could not read. Each error names the file.
 	Dropped []error
 }
 
-// Repair rebuilds a database from what its tables and logs still hold. It writes new
-// tables and a new MANIFEST, and moves the files that it read to the directory "lost"
-// below dir, so nothing is destroyed. dir needs space for both, and for the old files
-// once more if the file system has no hard links. A crash at any moment leaves a database
-// that is repaired or can be, with each old file in dir or in lost. o is as for Open.
-// Repair returns ErrReadOnly if o.ReadOnly is set, and ErrLocked and ErrNotExist like
-// Open. After any other error there is no repaired database, or the disk failed while it
-// was put in place; all old files are still in dir, and Repair can be called again.
+// Repair rebuilds a database from the readable parts of its tables and logs. It writes new
+// tables and a new MANIFEST, and moves the old files to the directory "lost" below dir, so
+// that nothing is destroyed. dir needs space for both, and for the old files once more if the
+// file system has no hard links. A crash at any moment leaves a database that is repaired or
+// can be repaired, with each old file in dir or in lost. o is as for Open. Repair returns
+// ErrReadOnly if o.ReadOnly is set, and ErrLocked and ErrNotExist like Open. After any other
+// error the database is not repaired, or the disk failed while the repaired one was put in
+// place; all old files are still in dir, and Repair can be called again.
 func Repair(dir string, o *Options) (report RepairReport, err error) {
 	opts, err := o.resolve()
 	if err != nil {
@@ -71,21 +71,22 @@ func Repair(dir string, o *Options) (report RepairReport, err error) {
 	return report, err
 }
 
-// repairer collects iterators over everything readable.
+// repairer is the state of a Repair.
 type repairer struct {
 	db      *DB
 	report  *RepairReport
-	old     []string // base names of the files that the repaired database replaces
-	tables  []string // base names of the tables to read
-	logs    []string
-	inputs  []base.Iterator
+	old     []string           // base names of the files that the repaired database replaces
+	tables  []string           // base names of the tables to read
+	logs    []string           // base names of the logs to read
+	inputs  []base.Iterator    // over the readable entries
 	growing *memtable.Memtable // the last memtable among inputs
 	open    []io.Closer
 	created []string // paths of new files that no MANIFEST names yet
-	lastSeq uint64
-	bytes   int64
+	lastSeq uint64   // the highest sequence number read
+	bytes   int64    // size of the files read
 }
 
+// drop reports something that could not be read.
 func (r *repairer) drop(err error) {
 	r.report.Dropped = append(r.report.Dropped, err)
 	r.db.opts.Logger.Warn("repair: dropped", "err", err)
@@ -98,7 +99,7 @@ func (r *repairer) close() {
 	r.open = nil
 }
 
-// find lists the files to read and to replace.
+// find determines the files to read and to replace.
 func (r *repairer) find() error {
 	names, err := r.db.fs.List(r.db.dir)
 	if err != nil {
@@ -131,7 +132,7 @@ func (r *repairer) find() error {
 	return nil
 }
 
-// trustManifest restricts what is read to what the MANIFEST names, if all of that exists.
+// trustManifest restricts the files to read to those that the MANIFEST names, if all of these exist.
 func (r *repairer) trustManifest(names []string) {
 	state, err := manifest.Load(r.db.fs, r.db.dir)
 	if err != nil {
@@ -227,7 +228,8 @@ type closerFunc func() error
 
 func (f closerFunc) Close() error { return f() }
 
-// level returns the level for all of the data: the first whose target size it fits, or the last.
+// level returns the level for all entries: the first one whose target size they do not exceed, or the
+// last.
 func (r *repairer) level() int {
 	level, capacity := 1, r.db.opts.LevelBaseBytes
 	for level < manifest.NumLevels-1 && r.bytes > capacity {
@@ -237,7 +239,7 @@ func (r *repairer) level() int {
 	return level
 }
 
-// readLog reads all intact batches of a log.
+// readLog adds all intact batches of a log to the inputs.
 func (r *repairer) readLog(name string) error {
 	path := filepath.Join(r.db.dir, name)
 	size, damage, err := wal.Salvage(r.db.fs, path, func(payload []byte, offset int64) { r.takeBatch(path, payload, offset) })
@@ -280,7 +282,7 @@ func (r *repairer) room(n int) (*memtable.Memtable, error) {
 	return mem, err
 }
 
-// readTable reads all readable entries of a table.
+// readTable adds an iterator over the readable entries of a table to the inputs.
 func (r *repairer) readTable(name string) error {
 	path := filepath.Join(r.db.dir, name)
 	size, err := r.db.fs.Size(path)
@@ -306,7 +308,7 @@ func (r *repairer) readTable(name string) error {
 	return nil
 }
 
-// seqTracker records the largest sequence number that passes through.
+// seqTracker is an iterator that records the highest sequence number of its entries.
 type seqTracker struct {
 	base.Iterator
 	max *uint64

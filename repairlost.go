@@ -11,10 +11,9 @@ import (
 	"github.com/siftdb/sift/internal/vfs"
 )
 
-// lostDir is where Repair moves the files that it has read. It links them there, durably,
-// before CURRENT names the repaired database, and removes the old names afterwards: until
-// then the old database needs them, and from then on the next Open would remove them as
-// orphans.
+// lostDir is the directory to which Repair moves old files. It links them there, durably, before
+// CURRENT names the new MANIFEST, and removes the old names afterwards: until then the old
+// database needs them, and from then on the next Open removes them as orphans.
 const lostDir = "lost"
 
 // keepOld links the files that the repaired database replaces into lost.
@@ -32,7 +31,7 @@ func (r *repairer) keepOld() error {
 			} else if err != nil {
 				return err
 			}
-			to = filepath.Join(lost, fmt.Sprintf("%s.%d", name, n)) // taken by an earlier repair, which may have failed
+			to = filepath.Join(lost, fmt.Sprintf("%s.%d", name, n)) // an earlier repair, which may have failed, has used the name
 		}
 		from := filepath.Join(d.dir, name)
 		if err := d.fs.Link(from, to); err != nil {
@@ -45,15 +44,15 @@ func (r *repairer) keepOld() error {
 	return errors.Join(d.fs.SyncDir(lost), d.fs.SyncDir(d.dir))
 }
 
-// removeOld removes the old names. If that fails, the next Open does it.
+// removeOld removes the old names. If it fails, the next Open removes them.
 func (r *repairer) removeOld() {
 	for _, name := range r.old {
 		r.db.removeObsolete(filepath.Join(r.db.dir, name))
 	}
 }
 
-// removeNew removes what a failed repair has written: another one would read it, and keep it in
-// lost.
+// removeNew removes the files that a failed repair has written: the next repair would read them, and
+// move them to lost.
 func (r *repairer) removeNew() {
 	for _, path := range r.created {
 		r.db.removeObsolete(path)
@@ -85,7 +84,7 @@ func copyFile(fsys vfs.FS, from, to string) (err error) {
 		err = fsys.Rename(tmp, to)
 	}
 	if err != nil {
-		_ = fsys.Remove(tmp) // the first error is what matters
+		_ = fsys.Remove(tmp) // err is more important
 	}
 	return err
 }

@@ -9,29 +9,30 @@ import (
 const (
 	// retryDelay is the pause after a failed flush or compaction.
 	retryDelay = 100 * time.Millisecond
-	// maxRetryFactor bounds the pause, in multiples of retryDelay. It grows while failures continue
-	// and no caller asks for a retry.
+	// maxRetryFactor is the maximum pause in multiples of retryDelay. The pause grows while failures
+	// continue, unless a caller requests an early retry.
 	maxRetryFactor = 10
 
+	// The same error is logged again after firstReminder, and then at intervals that double up to
+	// maxReminder.
 	firstReminder = time.Second
 	maxReminder   = time.Minute
 )
 
-// retries paces repeatedly failing flushes, or compactions, and the logging of their errors. It
-// belongs to the goroutine that performs them; asked is guarded by background.mu.
+// retries paces failing flushes, or compactions, and the logging of their errors. Only the goroutine
+// that performs them uses it, apart from soon, which background.mu guards.
 type retries struct {
-	failed int  // number of failures in a row
-	asked  bool // a caller was refused because of the failure: pause only for retryDelay
+	failed int  // number of consecutive failures
+	soon   bool // a caller has got the error: pause only for retryDelay
 
-	logged   string        // the last error logged, without its digits
+	logged   string        // the error logged last, without its digits
 	at       time.Time     // when it was logged
-	reminder time.Duration // how long before the same error is logged again
+	reminder time.Duration // the time after which the same error is logged again
 }
 
-// worthLogging reports whether to log a failure: the first one, one with another error, and
-// the same error at intervals that double from firstReminder to maxReminder. Errors that
-// differ only in numbers count as the same, since each attempt creates a file with a new
-// number.
+// worthLogging reports whether to log a failure: one with a new error, or the same error after
+// the reminder interval. Errors that differ only in numbers count as the same, since each attempt
+// creates a file with a new number.
 func (r *retries) worthLogging(err error, now time.Time) bool {
 	text := strings.Map(func(c rune) rune {
 		if unicode.IsDigit(c) {
@@ -52,8 +53,9 @@ func (r *retries) worthLogging(err error, now time.Time) bool {
 	return true
 }
 
-// retryLater logs a failure and pauses: for retryDelay, and longer with each consecutive failure
-// unless a caller asks for a retry. It returns early when ended is true.
+// retryLater logs a failure and pauses before the retry: for retryDelay, and for twice as long with
+// each consecutive failure, up to maxRetryFactor, unless a caller requests an early retry. It returns
+// early when ended returns true.
 func (d *DB) retryLater(r *retries, what string, err error, ended func() bool) {
 	r.failed++
 	if r.worthLogging(err, time.Now()) {
@@ -64,9 +66,9 @@ func (d *DB) retryLater(r *retries, what string, err error, ended func() bool) {
 	d.bg.pauseRetry(r, delay, delay*time.Duration(min(1<<min(r.failed-1, 30), maxRetryFactor)), ended)
 }
 
-// pauseRetry pauses for the shortest time, and then up to the longest while nobody asks.
+// pauseRetry pauses for longest, or only for shortest if a caller requests an early retry.
 func (b *background) pauseRetry(r *retries, shortest, longest time.Duration, ended func() bool) {
 	b.pause(shortest, ended)
-	b.pause(longest-shortest, func() bool { return r.asked || ended() })
-	b.change(func() { r.asked = false })
+	b.pause(longest-shortest, func() bool { return r.soon || ended() })
+	b.change(func() { r.soon = false })
 }

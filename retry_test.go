@@ -122,7 +122,7 @@ func TestRetryPauseEnds(t *testing.T) {
 		"a write": func(db *DB) {
 			db.bg.mu.Lock()
 			defer db.bg.mu.Unlock()
-			db.bg.ask(&db.bg.compacting)
+			db.bg.retrySoon(&db.bg.compacting)
 		},
 		"Compact": func(db *DB) {
 			// The compacting goroutine has nothing else to do and does the job.

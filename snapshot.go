@@ -8,9 +8,9 @@ import (
 )
 
 // Snapshot is a read-only view of the database at the moment of its creation. Creating one copies
-// nothing; while it is open, compactions keep what it sees. It is not stored: it ends with Close,
-// or with the DB, and its reads then return ErrClosed. It is safe for concurrent use, including by
-// Close. Close it when it is no longer needed.
+// nothing; while it is open, compactions keep the entries that it sees. It is not stored on disk. After
+// Close of the Snapshot or the DB its reads return ErrClosed. It is safe for concurrent use, even
+// during Close. Close it when it is no longer needed.
 type Snapshot struct {
 	db     *DB
 	seq    uint64
@@ -21,8 +21,8 @@ type Snapshot struct {
 // Metrics.LastSequence.
 func (s *Snapshot) Sequence() uint64 { return s.seq }
 
-// read is called after a read of the database, with its error: once the snapshot is closed,
-// compactions may have dropped entries that the read should have found.
+// read is called after a read of the database with the read's error. It returns ErrClosed if the
+// snapshot has been closed meanwhile: compactions may have dropped entries that it sees.
 func (s *Snapshot) read(err error) error {
 	if s.closed.Load() {
 		return ErrClosed
@@ -93,8 +93,8 @@ func (s *Snapshot) NewIter(o *IterOptions) (*Iter, error) {
 	return it, nil
 }
 
-// Close lets compactions drop what only this snapshot sees. It returns nil. A second Close
-// does nothing.
+// Close lets compactions drop the entries that only this snapshot sees. It returns nil. Closing it
+// again does nothing.
 func (s *Snapshot) Close() error {
 	if s.closed.CompareAndSwap(false, true) {
 		if s.db.snapshots.remove(s.seq) {
@@ -104,25 +104,26 @@ func (s *Snapshot) Close() error {
 	return nil
 }
 
-// snapshotList holds the sequence numbers of the open snapshots, including those of open
-// transactions.
+// snapshotList is the list of the sequence numbers of the open snapshots and transactions.
 type snapshotList struct {
-	mu             sync.Mutex // held while DeleteRange drops tables
-	seqs           []uint64   // ascending; one entry per snapshot
-	oldest, newest *Tx        // the transactions that have not expired
-	txs            int
+	mu             sync.Mutex // also held while DeleteRange drops tables
+	seqs           []uint64   // ascending; one element per snapshot or transaction
+	oldest, newest *Tx        // list of the open transactions that have not expired
+	txs            int        // their number
 }
 
-// add registers the sequence number that is visible now.
+// add adds the sequence number that is visible now, and returns it.
 func (l *snapshotList) add(visible *atomic.Uint64) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.append(visible)
 }
 
+// append is add. REQUIRES: mu.
+
 func (l *snapshotList) append(visible *atomic.Uint64) uint64 {
 	seq := visible.Load()
-	l.seqs = append(l.seqs, seq) // visible never decreases
+	l.seqs = append(l.seqs, seq) // in order, since visible never decreases
 	return seq
 }
 
@@ -133,6 +134,7 @@ func (l *snapshotList) remove(seq uint64) bool {
 	return l.drop(seq)
 }
 
+// drop is remove. REQUIRES: mu.
 func (l *snapshotList) drop(seq uint64) bool {
 	i, ok := slices.BinarySearch(l.seqs, seq)
 	if ok {
@@ -141,7 +143,7 @@ func (l *snapshotList) drop(seq uint64) bool {
 	return ok && i == 0 && (len(l.seqs) == 0 || l.seqs[0] != seq)
 }
 
-// begin registers a transaction, which reads at the sequence number visible now.
+// begin adds a transaction, which reads at the sequence number that is visible now.
 func (l *snapshotList) begin(t *Tx, visible *atomic.Uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -155,7 +157,8 @@ func (l *snapshotList) begin(t *Tx, visible *atomic.Uint64) {
 	l.txs++
 }
 
-// fork registers a transaction that reads the same snapshot as another registered one.
+// fork adds a transaction that reads at the same sequence number as of, which is in the list or has
+// expired.
 func (l *snapshotList) fork(t, of *Tx) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -174,14 +177,16 @@ func (l *snapshotList) fork(t, of *Tx) {
 	l.txs++
 }
 
-// end removes a transaction, unless it has expired, and reports whether the oldest sequence number
-// has changed.
+// end removes a transaction, unless it has expired and was removed then. It reports whether the
+// oldest sequence number has changed.
 func (l *snapshotList) end(t *Tx) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return !t.expired.Load() && l.unlink(t)
 }
 
+// unlink removes a transaction, and reports whether the oldest sequence number has changed. REQUIRES:
+// mu.
 func (l *snapshotList) unlink(t *Tx) bool {
 	if t.older == nil {
 		l.oldest = t.newer
@@ -198,8 +203,9 @@ func (l *snapshotList) unlink(t *Tx) bool {
 	return l.drop(t.seq)
 }
 
-// expire ends the transactions that have lived too long. Boundaries taken afterwards no longer
-// protect what they read; they check after each read whether they have expired. REQUIRES: mu.
+// expire removes the transactions that have outlived Options.TxLifetime. Later boundaries do not
+// protect the entries that they read; a transaction checks after each read whether it has expired.
+// REQUIRES: mu.
 func (l *snapshotList) expire(now time.Time) {
 	for t := l.oldest; t != nil && t.tooOld(now); t = l.oldest {
 		t.expired.Store(true)
@@ -207,8 +213,8 @@ func (l *snapshotList) expire(now time.Time) {
 	}
 }
 
-// boundaries returns the sequence numbers at which a reader may read, ascending and each once:
-// those of the snapshots, and the one visible now. Later snapshots read at that one or higher.
+// boundaries returns the sequence numbers at which readers may read, strictly ascending: those of
+// the snapshots, and the one that is visible now. Later readers read at that one or a higher one.
 func (l *snapshotList) boundaries(visible *atomic.Uint64) []uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -216,7 +222,7 @@ func (l *snapshotList) boundaries(visible *atomic.Uint64) []uint64 {
 	return slices.Compact(append(slices.Clone(l.seqs), visible.Load()))
 }
 
-// len returns the number of open snapshots, and that of open transactions.
+// len returns the number of open snapshots, and of open transactions that have not expired.
 func (l *snapshotList) len() (snapshots, txs int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

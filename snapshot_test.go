@@ -120,7 +120,7 @@ func TestSnapshotSequence(t *testing.T) {
 }
 
 // TestSnapshotClose: a second Close does nothing, even if another snapshot is of the same moment.
-// Reads of a closed snapshot fail, and its iterators go on.
+// Reads of a closed snapshot fail, and its iterators continue.
 func TestSnapshotClose(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)

@@ -21,8 +21,9 @@ import (
 
 // table is an SSTable: the Handle of a manifest.TableMeta. It is opened when it is first
 // needed, or earlier by the loader. A table that cannot be read stays in the version: reads
-// that need it fail, and the rest of the database remains usable. Damage is final; after any
-// other error, such as too many open files, the next read that needs the table retries.
+// that need it fail, and the rest of the database remains usable. If it is damaged, it stays
+// unreadable; after other errors, such as too many open files, the next read that needs it
+// retries.
 type table struct {
 	opener *tableOpener
 	meta   *manifest.TableMeta
@@ -34,11 +35,12 @@ type table struct {
 	err    error           // error of the last attempt to open
 	closed bool
 
-	prefixes bool // its filter holds the prefixes of the database's Prefixer; set before reader
+	prefixes bool // the filter contains the prefixes of the database's Prefixer; set before reader
 
-	// ingested is the sequence number of the entries of a table written by Ingest, which may be
-	// newer than the file number suggests; 0 for other tables. Set before the table is in a
-	// version.
+	// ingested is the sequence number of the entries of a table that Ingest wrote, 0 for other
+	// tables. Transactions may have begun between the creation of the table's file and that
+	// sequence number, so the file number does not tell them whether it has newer entries. It
+	// is set before the table is in a version.
 	ingested uint64
 
 	traffic filtermem.Traffic
@@ -58,13 +60,14 @@ type tableOpener struct {
 	loaded func() // called when a table has been loaded
 }
 
-// place returns the table in the file at path, without opening it.
+// place returns the table in the file at path. It does not open the table.
 func (o *tableOpener) place(meta *manifest.TableMeta, path string) *table {
 	return &table{opener: o, meta: meta, path: path, file: o.files.Add(path, int64(meta.Size))}
 }
 
-// load returns the table's reader. If earlier attempts to open the table failed, it retries,
-// unless the table is known to be damaged. Concurrent callers wait for one to open it.
+// load returns the table's reader, and opens the table if necessary. It retries if earlier attempts
+// have failed, unless the table is known to be damaged. Concurrent callers wait for one of them to
+// open it.
 func (t *table) load() (*sstable.Reader, error) {
 	if r := t.reader.Load(); r != nil {
 		return r, nil
@@ -95,7 +98,7 @@ func (t *table) open() (*sstable.Reader, error) {
 	return r, nil
 }
 
-// closedErr returns ErrClosed in place of the error of a read whose table Close has closed.
+// closedErr returns err, but ErrClosed if it is due to Close, which closes the tables.
 func (d *DB) closedErr(err error) error {
 	if err != nil && errors.Is(err, fs.ErrClosed) && d.state.Load() == nil {
 		return ErrClosed
@@ -108,8 +111,8 @@ func isFinal(err error) bool {
 	return errors.Is(err, ErrCorruption) || errors.Is(err, ErrUnsupported)
 }
 
-// openReader opens the file and its reader, and checks that it is the table that the MANIFEST
-// refers to. REQUIRES: mu.
+// openReader opens the file and a reader, and checks that the file is the table that the MANIFEST
+// names. REQUIRES: mu.
 func (t *table) openReader() (*sstable.Reader, error) {
 	o := t.opener
 	size, err := o.fs.Size(t.path)
@@ -117,7 +120,7 @@ func (t *table) openReader() (*sstable.Reader, error) {
 		return nil, err
 	}
 	if uint64(size) != t.meta.Size {
-		return nil, &CorruptionError{Path: t.path, Offset: -1, What: "table", Err: fmt.Errorf("file has %d bytes and the MANIFEST says %d", size, t.meta.Size)}
+		return nil, &CorruptionError{Path: t.path, Offset: -1, What: "table", Err: fmt.Errorf("the file has %d bytes, but the MANIFEST says %d", size, t.meta.Size)}
 	}
 	if t.file == nil {
 		t.file = o.files.Add(t.path, size)
@@ -133,7 +136,7 @@ func (t *table) openReader() (*sstable.Reader, error) {
 
 		FilterPool: o.filters,
 		IndexPool:  o.indexes,
-		// With Options.FilterMemory, the filter memory manager decides what to load.
+		// With Options.FilterMemory, the filter memory manager loads filters.
 		MaxFilterUnits: o.maxFilterUnits(),
 	})
 	if err != nil {
@@ -153,8 +156,8 @@ func (t *table) lastErr() error {
 	return t.err
 }
 
-// maxFilterUnits is sstable.ReaderOptions.MaxFilterUnits: as many units as fit, or none if the
-// filter memory manager loads them.
+// maxFilterUnits returns sstable.ReaderOptions.MaxFilterUnits: all units, or none if the filter
+// memory manager loads them.
 func (o *tableOpener) maxFilterUnits() int {
 	if o.opts.FilterMemory != 0 {
 		return -1
@@ -162,8 +165,8 @@ func (o *tableOpener) maxFilterUnits() int {
 	return 0
 }
 
-// find returns the path of the table's file, .ldb or .sst. If both exist, one is a leftover,
-// and find takes the one with the right size.
+// find returns the path of the table's file, .ldb or .sst. If both exist, one of them is obsolete,
+// and find returns the file of the right size.
 func (o *tableOpener) find(names map[string]bool, meta *manifest.TableMeta) (path string, err error) {
 	ldb := manifest.MakeName(manifest.KindTable, meta.Num)
 	sst := manifest.MakeName(manifest.KindTableSST, meta.Num)
@@ -201,8 +204,8 @@ func setOf(names []string) map[string]bool {
 	return set
 }
 
-// checkRange compares the table's first and last key with those in the MANIFEST, so that no
-// table is read in place of another whose name it has.
+// checkRange compares the table's file number, and its smallest and largest key, with those in the
+// MANIFEST. It detects a table under the name of another one.
 func (t *table) checkRange(r *sstable.Reader) error {
 	meta := t.meta
 	if p := r.Properties(); p != nil && p.FileNumber != 0 && p.FileNumber != meta.Num {
@@ -213,14 +216,14 @@ func (t *table) checkRange(r *sstable.Reader) error {
 		return err
 	}
 	if !bytes.Equal(smallest, meta.Smallest) || !bytes.Equal(largest, meta.Largest) {
-		return &CorruptionError{Path: t.path, Offset: -1, What: "table", Err: fmt.Errorf("holds %q..%q and the MANIFEST says %q..%q",
+		return &CorruptionError{Path: t.path, Offset: -1, What: "table", Err: fmt.Errorf("holds %q..%q, but the MANIFEST says %q..%q",
 			base.UserKey(smallest), base.UserKey(largest), base.UserKey(meta.Smallest), base.UserKey(meta.Largest))}
 	}
 	return nil
 }
 
-// keyRange returns the first and last internal key, from the properties if they have them,
-// otherwise from the blocks.
+// keyRange returns the smallest and largest internal key, from the properties if they are there,
+// otherwise from the data blocks.
 func (t *table) keyRange(r *sstable.Reader) (smallest, largest []byte, err error) {
 	if p := r.Properties(); p != nil && len(p.Smallest) > 0 {
 		return p.Smallest, p.Largest, nil
@@ -268,7 +271,7 @@ func (t *table) iter(o *sstable.IterOptions) (base.Iterator, error) {
 	return r.NewIter(o), nil
 }
 
-// levelIterator iterates over the tables of a level >= 1.
+// levelIterator returns an iterator over tables that do not overlap, in the order of their keys.
 func levelIterator(metas []*manifest.TableMeta, o *sstable.IterOptions) base.Iterator {
 	return merge.NewLevel(len(metas),
 		func(i int) []byte { return metas[i].Largest },
@@ -284,8 +287,8 @@ func closeAll(its []base.Iterator) error {
 	return err
 }
 
-// filterPolicy returns the name of the policy that built the table's filter, loaded or not, or
-// that of filter.None if there is no usable filter.
+// filterPolicy returns the name of the policy that built the table's filter, whether loaded or not,
+// "unknown" if the table does not record it, or the name of filter.None if there is no usable filter.
 func (t *table) filterPolicy() string {
 	r := t.reader.Load()
 	switch {
@@ -293,7 +296,7 @@ func (t *table) filterPolicy() string {
 		return filter.None().Name()
 	case r.NumFilterUnits() == 0:
 		if r.Filter() != nil {
-			return r.FilterFamily() // LevelDB's own
+			return r.FilterFamily() // a LevelDB filter
 		}
 		return filter.None().Name()
 	}
@@ -303,14 +306,15 @@ func (t *table) filterPolicy() string {
 	return "unknown"
 }
 
-// compacted reports whether the table is known to hold one entry per key and no tombstones.
-// REQUIRES: it is open.
+// compacted reports whether the table is known to have one entry per key and no tombstones.
+// REQUIRES: the table is open.
 func (t *table) compacted() bool {
 	p := t.reader.Load().Properties()
 	return p != nil && len(p.Smallest) > 0 && p.NumDeletions == 0 && p.NumKeys == p.NumEntries
 }
 
-// filterDamaged reports whether the table has an unusable filter. REQUIRES: it is open.
+// filterDamaged reports whether the table's filter, or a part of it, is unusable. REQUIRES: the table
+// is open.
 func (t *table) filterDamaged() bool {
 	_, err := t.reader.Load().FilterStatus()
 	return err != nil

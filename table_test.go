@@ -246,7 +246,7 @@ func TestWriteKeepsNoBatch(t *testing.T) {
 }
 
 // TestPlanBesideFilterManager lets the race detector check PlanFilters, Tables and Metrics
-// beside the filter memory manager.
+// while the filter memory manager runs.
 func TestPlanBesideFilterManager(t *testing.T) {
 	mem := vfstest.NewMem()
 	manyTables(t, "db", mem, 500)

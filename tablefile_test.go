@@ -13,8 +13,8 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// TestTwoNames: if a table has a file under each of its two names, the one with the size in the
-// MANIFEST is taken.
+// TestTwoNames: if a table has a file under each of its two names, the file with the size in the
+// MANIFEST is used.
 func TestTwoNames(t *testing.T) {
 	const ldb, sst = "000007.ldb", "000007.sst"
 	for _, c := range []struct {

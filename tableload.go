@@ -8,7 +8,7 @@ import (
 	"github.com/siftdb/sift/internal/manifest"
 )
 
-// tableLoader loads the tables that Open found, in the background. A read that needs a table
+// tableLoader loads the tables that Open has found, in the background. A read that needs a table
 // earlier loads it itself.
 type tableLoader struct {
 	stop, done chan struct{}
@@ -106,5 +106,5 @@ func (d *DB) loadAll() {
 		return
 	}
 	defer d.releaseVersion(version)
-	loadTables(version, nil, func(*table, error) {}) // each table keeps its own error
+	loadTables(version, nil, func(*table, error) {}) // each table records its error
 }

@@ -213,7 +213,7 @@ func TestLoadOnce(t *testing.T) {
 	}
 }
 
-// TestHungLoad: while the read of one table hangs, lookups in others and writes go on.
+// TestHungLoad: while the read of one table hangs, lookups in others and writes continue.
 // Close waits for the loader, which loads no further tables.
 func TestHungLoad(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())

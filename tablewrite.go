@@ -12,8 +12,8 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// runJob executes a job, closes its input and opens the tables that it wrote. On failure it
-// removes them.
+// runJob executes a job, closes its input, and returns the tables that it wrote, durable and open. On
+// failure it removes them.
 func (d *DB) runJob(ctx context.Context, job *compact.Job) ([]*manifest.TableMeta, compact.Stats, error) {
 	var created []string
 	job.Create = func() (uint64, vfs.File, error) {
@@ -56,7 +56,7 @@ func (d *DB) runJob(ctx context.Context, job *compact.Job) ([]*manifest.TableMet
 	return metas, stats, nil
 }
 
-// discard closes tables that no version refers to and removes their files.
+// discard closes tables that no version has, and removes the files at paths.
 func (d *DB) discard(metas []*manifest.TableMeta, paths []string) {
 	for _, m := range metas {
 		m.Handle.(*table).close()
@@ -68,7 +68,7 @@ func (d *DB) discard(metas []*manifest.TableMeta, paths []string) {
 	}
 }
 
-// tableOptions configures the tables written to a level.
+// tableOptions returns the options of the tables written to a level.
 func (d *DB) tableOptions(level int) *sstable.WriterOptions {
 	return &sstable.WriterOptions{
 		BlockBytes:         d.opts.BlockBytes,

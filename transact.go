@@ -11,8 +11,8 @@ import (
 
 const (
 	defaultTries = 100
-	// After firstRetries conflicts, each try follows a random pause, whose bound grows to
-	// maxBackoff.
+	// After firstRetries conflicts, each try follows a random pause, whose maximum doubles from
+	// 2*minBackoff to maxBackoff.
 	firstRetries = 4
 	minBackoff   = 50 * time.Microsecond
 	maxBackoff   = 10 * time.Millisecond
@@ -51,8 +51,8 @@ func (d *DB) TransactWith(ctx context.Context, o *TxOptions, fn func(tx *Tx) err
 	}
 }
 
-// transactOnce runs fn in a transaction and commits it. again reports whether the commit
-// found a conflict.
+// transactOnce runs fn in a transaction and commits it. again reports whether the commit found a
+// conflict.
 func (d *DB) transactOnce(o *TxOptions, fn func(tx *Tx) error) (again bool, err error) {
 	tx, err := d.Begin(o)
 	if err != nil {
@@ -66,7 +66,7 @@ func (d *DB) transactOnce(o *TxOptions, fn func(tx *Tx) error) (again bool, err 
 	return errors.Is(err, ErrConflict), err
 }
 
-// backOff pauses after a conflict. It returns early if ctx is canceled.
+// backOff pauses after a conflict. It returns ctx.Err() early if ctx ends.
 func backOff(ctx context.Context, try int) error {
 	if try <= firstRetries {
 		runtime.Gosched()

@@ -12,33 +12,33 @@ import (
 
 // Transactions are optimistic, after Kung and Robinson, On Optimistic Methods for
 // Concurrency Control (TODS 1981), with backward validation: a Tx reads a snapshot,
-// buffers its writes, and records the keys and ranges that it reads. Commit looks for
-// entries in these that are newer than the snapshot (txcheck.go), and the leader of the
-// commit group for those written since (txrecent.go). If there are none, the transaction
-// could as well have run at the moment of its commit. So transactions are serializable, in
-// the order of their sequence numbers.
+// buffers its writes, and records the keys and ranges that it reads. Commit searches these
+// for entries that are newer than the snapshot (txcheck.go), and the leader of the commit
+// group does so for entries written since that search (txrecent.go). If there are none, the
+// transaction could as well have run at the moment of its commit. So transactions are
+// serializable, in the order of their sequence numbers.
 //
-// The snapshot also preserves what the check needs: among the entries of a key that are
-// newer than it, compactions keep at least the newest, tombstones included.
+// The snapshot also preserves what the check needs: of the entries of a key that are newer
+// than the snapshot, compactions keep at least the newest, tombstones included.
 
 // Tx is a transaction. It reads the database as it was when the transaction began, with
 // its own writes on top, and Commit applies the writes atomically. Transactions are
 // serializable: those that commit behave as if they had run one after another. Begin and
 // Transact create them.
 //
-// Commit fails with ErrConflict if another write has touched what the transaction has
+// Commit fails with ErrConflict if another write has changed what the transaction has
 // read: keys, present or absent, and ranges that its iterators have passed over, including
 // keys inserted into them. Rarely, it fails without such a write; it never succeeds with
-// one. Keys that were only written do not conflict, and a transaction that writes nothing
-// never does.
+// one. Keys that the transaction only wrote do not conflict, and a transaction that writes
+// nothing never does.
 //
-// A transaction that reads and writes more than Options.TxBytes, or lives longer than
-// Options.TxLifetime, fails with ErrTxLimit, and cannot be continued. Only one that has written
-// nothing can go on reading beyond TxBytes, but no longer write. After Commit or Discard every
-// method returns ErrClosed, and so do its iterators.
+// A transaction that takes more memory than Options.TxBytes, or lives longer than
+// Options.TxLifetime, fails with ErrTxLimit, and cannot be continued. Only a transaction that
+// has written nothing can continue to read beyond TxBytes; it can no longer write. After Commit
+// or Discard all other methods, and its iterators, return ErrClosed.
 //
-// A Tx must not be used by several goroutines at once. End it with Commit or Discard:
-// until then compactions keep what it sees.
+// A Tx is not safe for concurrent use. End it with Commit or Discard: until then compactions
+// keep the entries that it sees.
 type Tx struct {
 	db        *DB
 	seq       uint64 // the sequence number at which it reads
@@ -47,27 +47,27 @@ type Tx struct {
 	readOnly  bool
 	noSync    bool
 	closed    bool
-	joint     bool        // it belongs to a joint transaction, so Commit does not commit it
-	expired   atomic.Bool // the entries that it reads are no longer kept
-	err       error       // ErrTxLimit: it can no longer commit
+	joint     bool        // member of a joint transaction: Commit fails
+	expired   atomic.Bool // compactions no longer keep the entries that it reads
+	err       error       // matches ErrTxLimit: the transaction cannot be continued; else nil
 
-	batch   Batch
-	own     ownWrites
+	batch   Batch     // the writes
+	written ownWrites // index over batch
 	reads   readSet
 	charged int // its part of MemoryMetrics.Transactions, in bytes
 
-	older, newer *Tx // in snapshotList
+	older, newer *Tx // neighbors in snapshotList
 }
 
 // TxOptions configure a transaction. A nil *TxOptions and zero fields mean the
 // defaults.
 type TxOptions struct {
-	// ReadOnly rejects writes with ErrReadOnly. Reads are not recorded, so the
-	// transaction costs no more than a Snapshot.
+	// ReadOnly makes writes fail with ErrReadOnly. The transaction does not record what it
+	// reads, so it costs no more than a Snapshot.
 	ReadOnly bool
 	// NoSync is WriteOptions.NoSync for the commit.
 	NoSync bool
-	// Tries is the maximum number of attempts of TransactWith. An attempt runs its function
+	// Tries is the maximum number of attempts of TransactWith. An attempt runs the function
 	// once, rarely twice. Default: 100.
 	Tries int
 }
@@ -77,9 +77,9 @@ const (
 	defaultTxLifetime = time.Minute
 )
 
-// Begin begins a transaction; o may be nil. On a database that was opened read-only it is
-// read-only. Begin returns ErrClosed after Close. Transact, in contrast, also commits the
-// transaction, and retries it after a conflict.
+// Begin begins a transaction; o may be nil. On a database that was opened read-only the
+// transaction is read-only. Begin returns ErrClosed after Close. Transact, unlike Begin, also
+// commits the transaction, and retries it after a conflict.
 func (d *DB) Begin(o *TxOptions) (*Tx, error) {
 	if d.closed.Load() {
 		return nil, ErrClosed
@@ -102,7 +102,7 @@ func (d *DB) Begin(o *TxOptions) (*Tx, error) {
 	return t, nil
 }
 
-// usable returns why methods fail now, or nil.
+// usable returns the error with which methods fail now, or nil.
 func (t *Tx) usable() error {
 	switch {
 	case t.closed:
@@ -119,8 +119,8 @@ func (t *Tx) expiredErr() error {
 	return fmt.Errorf("%w: it has lived longer than Options.TxLifetime, %v", ErrTxLimit, t.db.opts.TxLifetime)
 }
 
-// read is called after a read of the database, with its error: an expired transaction may
-// have missed entries that compactions have dropped.
+// read is called after a read of the database with the read's error. It returns an error if the
+// transaction has expired meanwhile: compactions may have dropped entries that it sees.
 func (t *Tx) read(err error) error {
 	if t.expired.Load() {
 		return t.expiredErr()
@@ -140,7 +140,7 @@ func (t *Tx) View(key []byte, fn func(value []byte) error) error {
 	if err := t.usable(); err != nil {
 		return err
 	}
-	if v, kind, ok := t.own.get(t, key); ok {
+	if v, kind, ok := t.written.get(t, key); ok {
 		if kind == base.KindDelete {
 			return ErrNotFound
 		}
@@ -172,7 +172,7 @@ func (t *Tx) GetMany(keys [][]byte) ([][]byte, error) {
 	var rest [][]byte // the keys that the transaction has not written
 	var at []int
 	for i, key := range keys {
-		if v, kind, ok := t.own.get(t, key); !ok {
+		if v, kind, ok := t.written.get(t, key); !ok {
 			rest, at = append(rest, key), append(at, i)
 		} else if kind == base.KindSet {
 			values[i] = copyOf(v)
@@ -193,11 +193,11 @@ func (t *Tx) GetMany(keys [][]byte) ([][]byte, error) {
 	return values, nil
 }
 
-// NewIter is DB.NewIter on the transaction. The iterator sees what the transaction reads
-// and what it had written before NewIter was called. It does not see later writes, so a
-// loop may write to what it iterates over. Close the iterator before Commit and Discard;
-// it fails with ErrClosed after them. Errors, here and in Iter.Err, are those of Get, without
-// ErrNotFound.
+// NewIter is DB.NewIter on the transaction. The iterator sees the transaction's snapshot and
+// the writes of the transaction before NewIter or Reset. It does not see later writes, so a
+// loop can write to the range over which it iterates. Close the iterator before Commit and
+// Discard; after them it fails with ErrClosed. The errors of NewIter and Iter.Err are those of
+// Get, without ErrNotFound.
 func (t *Tx) NewIter(o *IterOptions) (*Iter, error) {
 	if err := t.usable(); err != nil {
 		return nil, err
@@ -215,8 +215,8 @@ func (t *Tx) Scan(o *IterOptions) iter.Seq2[Entry, error] {
 	return scan(func() (*Iter, error) { return t.NewIter(o) })
 }
 
-// Put sets key to value when the transaction commits. Both are copied. It returns
-// ErrReadOnly, ErrTxLimit, or ErrClosed after Commit or Discard.
+// Put sets key to value when the transaction commits. It copies both. It returns ErrReadOnly,
+// ErrTxLimit, or ErrClosed after Commit or Discard.
 func (t *Tx) Put(key, value []byte) error { return t.write(base.KindSet, key, value) }
 
 // Delete removes key when the transaction commits. It is not an error if there is no such
@@ -250,14 +250,14 @@ func (t *Tx) noteKey(key []byte) error {
 	return t.charge()
 }
 
-// charge accounts for the transaction's memory, and fails the transaction if it takes too
-// much. A transaction that has written nothing only loses its read set: it can still read,
-// but no longer write.
+// charge updates charged. If the transaction takes too much memory, charge makes it fail. A
+// transaction that has written nothing only loses its read set: it can still read, but no longer
+// write.
 func (t *Tx) charge() error {
-	used := t.reads.bytes + cap(t.batch.data) + t.own.bytes
+	used := t.reads.bytes + cap(t.batch.data) + t.written.bytes
 	if used > t.db.opts.TxBytes && t.batch.count == 0 {
 		t.reads.forget()
-		used = t.own.bytes
+		used = t.written.bytes
 	}
 	if used > t.db.opts.TxBytes {
 		t.err = t.tooLarge()
@@ -271,18 +271,20 @@ func (t *Tx) charge() error {
 	return nil
 }
 
+// chargeUnit is the unit in bytes of Tx.charged, a power of two: small reads then seldom write to
+// the shared counter.
 const chargeUnit = 4 << 10
 
 func (t *Tx) tooLarge() error {
 	return fmt.Errorf("%w: it takes more than Options.TxBytes, %d", ErrTxLimit, t.db.opts.TxBytes)
 }
 
-// Commit applies the transaction's writes atomically, and ends the transaction in any
-// case. It returns ErrConflict, with nothing written, if others have written what was
-// read. Unless TxOptions.NoSync is set, the writes are durable when it returns nil. Other
-// errors are ErrTxLimit, ErrClosed if the transaction has ended or the database is closed,
-// those of Get while it checks for conflicts, and those of Write; after ErrReopen, the next
-// Open shows whether the writes are there.
+// Commit applies the transaction's writes atomically. It ends the transaction, even if it
+// fails. It returns ErrConflict, with nothing written, if other writes have changed what the
+// transaction has read. Unless TxOptions.NoSync is set, the writes are durable when it returns
+// nil. Other errors are ErrTxLimit, ErrClosed if the transaction has ended or the database is
+// closed, those of Get while it checks for conflicts, and those of Write; after ErrReopen, the
+// next Open decides whether the writes are applied.
 func (t *Tx) Commit() error {
 	if t.closed {
 		return ErrClosed
@@ -335,5 +337,5 @@ func (t *Tx) finish() {
 		t.db.commit.watchers.Add(-1)
 	}
 	t.db.stats.txBytes.Add(-int64(t.charged))
-	t.charged, t.batch, t.own, t.reads = 0, Batch{}, ownWrites{}, readSet{}
+	t.charged, t.batch, t.written, t.reads = 0, Batch{}, ownWrites{}, readSet{}
 }

@@ -192,7 +192,7 @@ func TestTxBlindWritesAndReadersDoNotConflict(t *testing.T) {
 	}
 }
 
-// What was read and what is written by others, and whether that is a conflict.
+// Reads of a transaction, writes of others, and whether they conflict.
 func TestTxRanges(t *testing.T) {
 	first := func(it *sift.Iter) { it.First() }
 	for _, c := range []struct {
@@ -532,7 +532,7 @@ func TestTxLimits(t *testing.T) {
 		t.Error("it was written")
 	}
 
-	// A transaction that only reads may go on, in bounded memory.
+	// A transaction that only reads can continue, in bounded memory.
 	tx = x.begin()
 	for i := range 5000 {
 		x.get(tx, fmt.Sprintf("key%d", i))
@@ -571,7 +571,7 @@ func TestTxLimits(t *testing.T) {
 	}
 }
 
-// A transaction that has lived too long fails, and no longer keeps what it saw.
+// A transaction that has lived too long fails, and compactions may drop the entries that it saw.
 func TestTxLifetime(t *testing.T) {
 	x := newTxs(t, &sift.Options{TxLifetime: time.Nanosecond, DisableAutoCompaction: true}) // only the flush below ends it
 	x.set("a", "1")
@@ -793,7 +793,7 @@ func TestTransact(t *testing.T) {
 	}
 }
 
-// Many goroutines add to counters in transactions, beside plain writes of other keys,
+// Many goroutines add to counters in transactions, with concurrent plain writes of other keys,
 // some in large batches: no update is lost, and all transactions commit.
 func TestTxCounters(t *testing.T) {
 	x := newTxs(t, &sift.Options{MemtableBytes: 64 << 10})

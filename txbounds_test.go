@@ -28,7 +28,7 @@ func TestTxReadsTheNewest(t *testing.T) {
 }
 
 // TestTxRangesInTables: a newer entry is found in a table whose last key is where the range
-// begins, and in one within an unbounded range; a table beside the range is no conflict.
+// begins, and in one within an unbounded range; a table next to the range is no conflict.
 func TestTxRangesInTables(t *testing.T) {
 	for _, c := range []struct {
 		key      string

@@ -9,18 +9,18 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// maxRounds is how often a transaction looks for newer entries itself before the leader of
-// the commit group does it, while other writers wait.
+// maxRounds is the number of times that a transaction itself searches for newer entries. After
+// that the leader of the commit group does, while other writers wait.
 const maxRounds = 3
 
-// commit checks and writes the transaction. Its reads are not lost: then it could not have written
-// anything.
+// commit checks and writes the transaction. REQUIRES: its read set is not lost, as is the case for
+// every transaction that has written something.
 func (t *Tx) commit() error {
 	c := &t.db.commit
 	if t.reads.empty() {
 		return c.write(&t.batch, !t.noSync)
 	}
-	since := t.seq // up to here, nothing that was read has changed
+	since := t.seq // up to this sequence number, nothing that the transaction read has changed
 	for round := 0; ; round++ {
 		if now := t.db.visible.Load(); now > since {
 			if changed, err := t.changed(since); err != nil {
@@ -40,8 +40,8 @@ func (t *Tx) commit() error {
 	}
 }
 
-// changed reports whether any key or range that was read has an entry with a sequence number
-// above since. It sees all entries that are visible when it is called.
+// changed reports whether any key or range that the transaction has read has an entry with a
+// sequence number above since. It searches all entries that are visible when it is called.
 func (t *Tx) changed(since uint64) (bool, error) {
 	d := t.db
 	g := d.epoch.Enter()
@@ -50,7 +50,7 @@ func (t *Tx) changed(since uint64) (bool, error) {
 		g.Exit()
 		return false, ErrClosed
 	}
-	// A reference keeps the tables, so that the epoch is not held during a long check.
+	// The check may take long: leave the epoch, and keep the tables by a reference instead.
 	s.version.Ref()
 	g.Exit()
 	defer d.releaseVersion(s.version)
@@ -68,7 +68,7 @@ func (t *Tx) changed(since uint64) (bool, error) {
 	for _, metas := range s.version.Levels {
 		for _, meta := range metas {
 			if meta.Num < t.firstFile && meta.Handle.(*table).ingested <= t.seq {
-				continue // it holds nothing newer than the transaction
+				continue // the table has no entry after t.seq
 			}
 			if changed, err := t.changedInTable(meta, since); changed || err != nil {
 				return changed, d.closedErr(err)
@@ -142,8 +142,7 @@ func (t *Tx) changedInTable(meta *manifest.TableMeta, since uint64) (bool, error
 	return false, nil
 }
 
-// changed reports whether the iterator has an entry of the range with a sequence
-// number above since.
+// changed reports whether it has an entry in the range with a sequence number above since.
 func (r *keyRange) changed(it base.Iterator, since uint64) (bool, error) {
 	at := base.AppendInternalKey(nil, r.lower, base.MaxSequence, base.KindSeek)
 	for ok := it.SeekGE(at); ok; ok = it.Next() {

@@ -35,7 +35,7 @@ func TestTxExpiresWhileReading(t *testing.T) {
 	within := &IterOptions{Prefix: []byte("k")}
 	for _, c := range []struct {
 		name   string
-		prefix bool // it expires as the prefix of the range is asked for, else as a table is read
+		prefix bool // expires while the Prefixer is called for the range, else while a table is read
 		read   func(tx *Tx, it *Iter) error
 	}{
 		{"Get", false, func(tx *Tx, _ *Iter) error { _, err := tx.Get(key); return err }},
@@ -80,8 +80,8 @@ func TestTxExpiresWhileReading(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// TestTxForgets: iterators of a transaction that has read too much go on, in both directions, and
-// record nothing more.
+// TestTxForgets: iterators of a transaction that has read too much continue, in both directions,
+// and record nothing more.
 func TestTxForgets(t *testing.T) {
 	o := uncached(vfstest.NewMem())
 	o.TxBytes = 16 << 10
@@ -127,8 +127,8 @@ func TestTxForgets(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// TestTxTooLarge: a transaction whose reads or writes take too much fails, and so does everything
-// that is tried after that.
+// TestTxTooLarge: a transaction whose reads or writes take too much memory fails, and so do all its
+// methods after that.
 func TestTxTooLarge(t *testing.T) {
 	o := uncached(vfstest.NewMem())
 	o.TxBytes = 16 << 10
@@ -264,8 +264,8 @@ func TestLeaderDecides(t *testing.T) {
 
 var errUnreadable = errors.New("unreadable")
 
-// TestLargeBatchBesideTx: a batch too large for the leader to keep its keys is not forgotten: a
-// transaction that has read one of its keys conflicts with it, and another does not.
+// TestLargeBatchBesideTx: transactions conflict with a batch too large for the list of recent writes
+// if they have read one of its keys, and only then.
 func TestLargeBatchBesideTx(t *testing.T) {
 	db, _ := memDB(t)
 	var txs []*Tx

@@ -11,56 +11,56 @@ import (
 	"time"
 )
 
-// Transactions that keep conflicting gain nothing from running concurrently. While many do,
-// Transact runs them one after another, each seeing what those before it have written, and
+// It is no use to run transactions concurrently if they conflict again and again. While many
+// do, Transact runs them one after another, each on top of the writes of those before it, and
 // commits several as one joint transaction. The conflict check and the log see a single
 // transaction, so it is serializable like any other, and the order within it is the order in
 // which its members ran.
 //
-// Each member runs on its caller's goroutine in a Tx of its own, a copy of the joint
-// transaction so far. One that fails, panics or takes long therefore leaves no trace, and
-// the others are committed without it: no call waits for another's function longer than
-// maxBackoff or three times as long as the last commit took, whichever is longer, and never
-// longer than maxPatience.
+// Each member runs on its caller's goroutine in a separate Tx, a copy of the joint transaction
+// so far. So a member that fails, panics or takes long has no effect, and the others are
+// committed without it: no call waits for the function of another longer than maxBackoff or
+// three times the duration of the last commit, whichever is longer, and never longer than
+// maxPatience.
 
-// jointQueue queues calls of Transact whose transactions conflict.
+// jointQueue is a queue of calls of Transact whose transactions conflict.
 type jointQueue struct {
 	heat  atomic.Int32  // rises with conflicts of first tries, falls with their success
-	calls atomic.Uint32 // first tries while it is hot
+	calls atomic.Uint32 // number of first tries while heat is at least hot
 
 	mu      sync.Mutex
-	joint   *joint // the one that is being assembled or committed, or nil
+	joint   *joint // the joint transaction that is being assembled or committed, or nil
 	waiting []*rider
-	riders  int           // of the last joint transaction, if it was synced
-	took    time.Duration // how long its commit took
+	riders  int           // number of riders of the last joint transaction, if that was synced
+	took    time.Duration // duration of its commit
 }
 
 const (
 	maxHeat      = 64
 	hot          = 32 // from this heat on, first tries join the queue
-	conflictHeat = 8
-	probeEvery   = 16 // except one in this many, to see whether there still are conflicts
+	conflictHeat = 8  // increase of heat by a conflict
+	probeEvery   = 16 // one first try in this many does not join, to detect when conflicts have ended
 
 	maxRiders     = 64
-	maxJointBytes = 64 << 10 // of a joint transaction's reads and writes, which each member copies
+	maxJointBytes = 64 << 10 // maximum memory of a joint transaction, which each member copies
 	maxPatience   = time.Second
 )
 
-// joint is a joint transaction. jointQueue.mu guards it, except what tx points to, which
-// does not change.
+// joint is a joint transaction. jointQueue.mu guards its fields. *tx is not modified before the
+// commit.
 type joint struct {
-	tx      *Tx       // what its members have read and written
-	sync    bool      // a member asked for a sync
+	tx      *Tx       // the reads and writes of its members; nil: it has none yet
+	sync    bool      // the commit must sync, since a member is without NoSync
 	riders  []*rider  // the calls that wait for the commit
-	writers int       // how many of them are members; the others only wait
+	writers int       // number of members; the other riders only wait
 	turn    time.Time // when a call last got its turn
-	closed  bool      // it is being committed: no members are added
+	closed  bool      // the commit has begun: no members are added
 }
 
 // rider is a call of Transact in the queue.
 type rider struct {
-	turn chan *joint // buffered
-	done chan error  // the result of the commit; buffered
+	turn chan *joint // gets the joint transaction when it is the call's turn; buffered
+	done chan error  // gets the result of the commit; buffered
 }
 
 // joins reports whether a first attempt should join the queue.
@@ -68,17 +68,18 @@ func (q *jointQueue) joins() bool {
 	return q.heat.Load() >= hot && q.calls.Add(1)%probeEvery != 0
 }
 
-// tried records how a first attempt outside the queue ended.
+// tried updates heat after a first attempt outside the queue.
 func (q *jointQueue) tried(conflict bool) {
 	switch heat := q.heat.Load(); {
 	case conflict:
-		q.heat.Store(min(heat+conflictHeat, maxHeat)) // a lost update does not matter
+		q.heat.Store(min(heat+conflictHeat, maxHeat)) // concurrent updates may be lost
 	case heat > 0:
 		q.heat.Store(heat - 1)
 	}
 }
 
-// transact runs fn in a joint transaction, or in its own if its turn does not come soon.
+// transact runs fn as a member of a joint transaction, or in a separate transaction if its turn does
+// not come soon.
 func (q *jointQueue) transact(ctx context.Context, d *DB, o *TxOptions, fn func(tx *Tx) error) (again bool, err error) {
 	r := &rider{turn: make(chan *joint, 1), done: make(chan error, 1)}
 	j := q.wait(ctx, r)
@@ -120,7 +121,7 @@ func (q *jointQueue) transact(ctx context.Context, d *DB, o *TxOptions, fn func(
 		}
 	}
 	if first && err != nil || !tx.closed && tx.batch.count == 0 {
-		// There is nothing to commit, and fn has seen nothing that is not committed yet.
+		// There is nothing to commit, and fn has not seen uncommitted writes.
 		q.advance(j)
 		return false, err
 	}
@@ -132,14 +133,14 @@ func (q *jointQueue) transact(ctx context.Context, d *DB, o *TxOptions, fn func(
 	switch cerr := q.result(j, r); {
 	case cerr == nil:
 		return false, err
-	case errors.Is(cerr, ErrTxLimit): // it was too old when all members had run
+	case errors.Is(cerr, ErrTxLimit): // the joint transaction was too old for its commit
 		return d.transactOnce(o, fn)
 	default:
 		return errors.Is(cerr, ErrConflict), cerr
 	}
 }
 
-// wait waits for r's turn, and returns nil if it does not come in time.
+// wait waits for r's turn, and returns nil if that does not come in time.
 func (q *jointQueue) wait(ctx context.Context, r *rider) *joint {
 	q.mu.Lock()
 	if q.joint == nil {
@@ -166,13 +167,13 @@ func (q *jointQueue) wait(ctx context.Context, r *rider) *joint {
 	}
 	q.mu.Unlock()
 	if i < 0 {
-		return <-r.turn // whoever removed it from the queue has sent
+		return <-r.turn // does not block: next removes r from the queue and sends, under mu
 	}
 	return nil
 }
 
-// leaveOut commits the joint transaction without the call whose turn it is, if that call
-// takes too long.
+// leaveOut commits the joint transaction without the call whose turn it is, if that takes too
+// long.
 func (q *jointQueue) leaveOut() {
 	q.mu.Lock()
 	j := q.joint
@@ -185,13 +186,13 @@ func (q *jointQueue) leaveOut() {
 	q.commit(j)
 }
 
-// patience is how long a call waits for others. REQUIRES: mu.
+// patience returns the maximum time that calls wait for the function of another. REQUIRES: mu.
 func (q *jointQueue) patience() time.Duration {
 	return min(max(maxBackoff, 3*q.took), maxPatience)
 }
 
-// begin begins a transaction in j, and returns nil if j is closed. first reports whether j
-// has no members yet.
+// begin begins a transaction for a member of j, or returns nil if j is closed. first reports whether
+// j has no members yet.
 func (q *jointQueue) begin(d *DB, j *joint, o *TxOptions) (tx *Tx, first bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -210,8 +211,8 @@ func (q *jointQueue) begin(d *DB, j *joint, o *TxOptions) (tx *Tx, first bool, e
 	return tx, j.tx == nil, err
 }
 
-// add makes tx a member of j. If written is false, r only waits for j, because fn may have
-// seen what j has not committed yet. It returns false if j is closed.
+// add makes tx a member of j. If written is false, r only waits for the commit of j, because its
+// function may have seen uncommitted writes of j. add returns false if j is closed.
 func (q *jointQueue) add(j *joint, r *rider, tx *Tx, written bool) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -236,7 +237,7 @@ func (q *jointQueue) add(j *joint, r *rider, tx *Tx, written bool) bool {
 func (q *jointQueue) advance(j *joint) {
 	q.mu.Lock()
 	for range gatherYields {
-		// The calls of the last joint transaction have just been woken, and may return.
+		// The riders of the last joint transaction have just been woken, and may join again.
 		if !j.sync || len(q.waiting) > 0 || len(j.riders) >= q.riders {
 			break
 		}
@@ -259,21 +260,22 @@ func (q *jointQueue) advance(j *joint) {
 	q.commit(j)
 }
 
-// takesMore reports whether more members may join: j is small enough, and not too old to be
-// committed. REQUIRES: jointQueue.mu.
+// takesMore reports whether more members may join: j is not too large and not too old. REQUIRES:
+// jointQueue.mu.
 func (j *joint) takesMore() bool {
 	tx := j.tx
 	return tx == nil || tx.charged < maxJointBytes && !tx.expired.Load() && !tx.tooOld(time.Now())
 }
 
-// next gives the turn to the next call in the queue. REQUIRES: mu, and that there is one.
+// next gives the turn to the next call in the queue. REQUIRES: mu; the queue is not empty.
 func (q *jointQueue) next(j *joint) {
 	r := q.waiting[0]
 	q.waiting = slices.Delete(q.waiting, 0, 1)
 	r.turn <- j
 }
 
-// result returns the result of j's commit.
+// result waits for the commit of j, and returns its result for r. It calls leaveOut if the call whose
+// turn it is takes too long.
 func (q *jointQueue) result(j *joint, r *rider) error {
 	select {
 	case err := <-r.done:
@@ -286,7 +288,7 @@ func (q *jointQueue) result(j *joint, r *rider) error {
 	defer t.Stop()
 	for {
 		select {
-		case err := <-r.done: // whoever closes a joint transaction commits it, and sends the result to all
+		case err := <-r.done: // the goroutine that closes j commits it, and sends the result to all riders
 			return err
 		case <-t.C:
 			q.leaveOut()
@@ -294,7 +296,7 @@ func (q *jointQueue) result(j *joint, r *rider) error {
 	}
 }
 
-// commit commits j, which the caller has closed.
+// commit commits j. REQUIRES: the caller has closed j.
 func (q *jointQueue) commit(j *joint) {
 	var err error
 	begin := time.Now()
@@ -310,7 +312,7 @@ func (q *jointQueue) commit(j *joint) {
 		}
 	}
 	if len(j.riders) < 2 {
-		q.tried(false) // there was nothing to conflict with
+		q.tried(false) // without other calls in the queue, count it as a success
 	}
 	q.mu.Lock()
 	q.took, q.riders = 0, 0
@@ -329,8 +331,8 @@ func (q *jointQueue) commit(j *joint) {
 	}
 }
 
-// fork returns a copy of t, with the same snapshot, reads and writes. REQUIRES: no iterator
-// of t is open, or t.reads is finished.
+// fork returns a copy of t with the same sequence number, reads and writes. REQUIRES: no iterator of
+// t is open, or t.reads is finished.
 func (t *Tx) fork() *Tx {
 	f := &Tx{db: t.db, seq: t.seq, firstFile: t.firstFile, begun: t.begun, noSync: t.noSync, err: t.err}
 	f.batch = t.batch
@@ -344,7 +346,7 @@ func (t *Tx) fork() *Tx {
 	return f
 }
 
-// clone returns a copy without the open iterators.
+// clone returns a copy without the tracks of open iterators.
 func (s *readSet) clone() readSet {
 	return readSet{
 		off: s.off, lost: s.lost, merge: s.merge, bytes: s.bytes,

@@ -320,7 +320,7 @@ func TestJointStress(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// TestJointSync: a joint transaction is synced if one of its members asked for it.
+// TestJointSync: a joint transaction is synced if one of its members is without NoSync.
 func TestJointSync(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)

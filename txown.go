@@ -8,27 +8,26 @@ import (
 	"github.com/siftdb/sift/memtable"
 )
 
-// ownSeq is the sequence number of a transaction's first own write, as its iterators see
-// it. It is greater than that of any entry in the database.
+// ownSeq is the sequence number of a transaction's first write for the transaction itself. It is
+// greater than that of any entry that a transaction can read from the database.
 const ownSeq = 1 << 55
 
-// ownWrites is an index over a transaction's batch, built when the transaction first reads
-// after a write. It is a list of memtables whose values are positions of values in the
-// batch.
+// ownWrites is an index over a transaction's batch, for the transaction's reads. It consists of
+// memtables whose values are the positions of the values in the batch.
 type ownWrites struct {
 	mems    []*memtable.Memtable // newest first
-	indexed int                  // bytes of the batch that are indexed
-	ops     uint64               // operations that are indexed
-	bytes   int                  // capacity of the memtables
+	indexed int                  // number of bytes of the batch that are indexed
+	ops     uint64               // number of operations that are indexed
+	bytes   int                  // total capacity of the memtables
 }
 
 const (
-	minOwnBytes = 1 << 10
-	maxOwnBytes = 1 << 20
-	ownValueLen = 8 // offset and length of the value, little-endian
+	minOwnBytes = 1 << 10 // minimum capacity of a memtable
+	maxOwnBytes = 1 << 20 // maximum capacity, except for a single larger entry
+	ownValueLen = 8       // offset and length of the value, little-endian
 )
 
-// update indexes the operations added to the batch since the last update.
+// update indexes the operations that were added to the batch since the last update.
 func (w *ownWrites) update(t *Tx) {
 	data := t.batch.data
 	if len(data) == 0 || w.indexed == len(data) {
@@ -58,13 +57,12 @@ func (w *ownWrites) add(hash uint64, kind base.Kind, key, at []byte) {
 		w.mems = append([]*memtable.Memtable{m}, w.mems...)
 		w.bytes += m.Capacity()
 	}
-	// It fits: its size has been reserved.
+	// Add cannot fail, since the entry's size has been reserved.
 	_ = w.mems[0].Add(hash, ownSeq+w.ops, kind, key, at)
 	w.ops++
 }
 
-// get returns the transaction's last write to key. The value is valid until the
-// transaction ends.
+// get returns the transaction's last write to key. The value remains valid.
 func (w *ownWrites) get(t *Tx, key []byte) (value []byte, kind base.Kind, ok bool) {
 	w.update(t)
 	if len(w.mems) == 0 {
@@ -82,20 +80,20 @@ func (w *ownWrites) get(t *Tx, key []byte) (value []byte, kind base.Kind, ok boo
 	return nil, 0, false
 }
 
-// valueAt returns the value at a position that the index holds.
+// valueAt returns the value at a position from the index.
 func (b *Batch) valueAt(at []byte) []byte {
 	from, n := binary.LittleEndian.Uint32(at), binary.LittleEndian.Uint32(at[4:])
 	return b.data[from : from+n : from+n]
 }
 
-// iterators returns iterators over the transaction's writes, followed by children, and the
-// sequence number to read at.
-func (w *ownWrites) iterators(t *Tx, children []base.Iterator) ([]base.Iterator, uint64) {
+// iterators returns iterators over the transaction's writes so far, followed by children. lastOwn is
+// the sequence number of the last of these writes, or t.seq if there are none.
+func (w *ownWrites) iterators(t *Tx, children []base.Iterator) (all []base.Iterator, lastOwn uint64) {
 	w.update(t)
 	if w.ops == 0 {
 		return children, t.seq
 	}
-	all := make([]base.Iterator, 0, len(w.mems)+len(children))
+	all = make([]base.Iterator, 0, len(w.mems)+len(children))
 	for _, m := range w.mems {
 		all = append(all, &ownIter{m.NewIter(), &t.batch})
 	}

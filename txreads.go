@@ -6,16 +6,16 @@ import (
 	"sort"
 )
 
-// readSet holds the keys that a transaction has read and the ranges that its iterators have
-// passed over.
+// readSet is the set of the keys that a transaction has read, and of the ranges that its iterators
+// have passed over.
 type readSet struct {
-	off  bool // nothing is recorded: the transaction cannot write
-	lost bool // the set grew too large and was dropped, so the transaction can no longer write
+	off  bool // record nothing: the transaction cannot write
+	lost bool // the set grew too large and was dropped: the transaction can no longer write
 
 	keys   []readKey
 	buf    []byte            // the bytes of the keys
 	byHash map[uint64]uint32 // from hashes to indices into keys; nil up to fewKeys
-	ranges []keyRange        // complete ones; sorted and disjoint after finish
+	ranges []keyRange        // of completed moves; sorted and disjoint after finish
 	tracks []*rangeTrack     // of open iterators
 	merge  int               // the number of ranges at which they are merged next
 	bytes  int               // the memory of the set, approximately
@@ -29,20 +29,20 @@ type readKey struct {
 
 // keyRange is a range of keys.
 type keyRange struct {
-	lower, upper []byte // upper is the first key outside
-	open         bool   // there is no upper
+	lower, upper []byte // inclusive and exclusive
+	open         bool   // there is no upper bound
 }
 
 const (
-	fewKeys       = 8  // up to this many, a linear search instead of byHash
-	readKeyBytes  = 48 // including its entry in byHash
-	keyRangeBytes = 64
-	firstMerge    = 64
+	fewKeys       = 8  // maximum number of keys for a linear search instead of byHash
+	readKeyBytes  = 48 // memory of a key besides its bytes, entry in byHash included
+	keyRangeBytes = 64 // memory of a range besides its bounds
+	firstMerge    = 64 // minimum number of ranges for merging them
 )
 
 func (s *readSet) key(k *readKey) []byte { return s.buf[k.from:k.to:k.to] }
 
-// empty reports whether nothing was read.
+// empty reports whether nothing is recorded. REQUIRES: finish.
 func (s *readSet) empty() bool { return len(s.keys) == 0 && len(s.ranges) == 0 }
 
 // addKey adds a key. REQUIRES: the set is not off.
@@ -69,13 +69,13 @@ func (s *readSet) addKey(hash uint64, key []byte) {
 			s.byHash[k.hash] = uint32(i)
 		}
 	}
-	// If two keys have the same hash, byHash has the first; keys has both.
+	// Of two keys with the same hash, byHash has only the first; keys has both.
 	if _, ok := s.byHash[hash]; !ok {
 		s.byHash[hash] = uint32(len(s.keys) - 1)
 	}
 }
 
-// addRange adds a range and retains its slices.
+// addRange adds a range, and retains its slices.
 func (s *readSet) addRange(r keyRange) {
 	if s.off {
 		return
@@ -90,7 +90,7 @@ func (s *readSet) addRange(r keyRange) {
 
 func (r *keyRange) size() int { return keyRangeBytes + cap(r.lower) + cap(r.upper) }
 
-// mergeRanges sorts the ranges and joins those that touch.
+// mergeRanges sorts the ranges and joins those that overlap or touch.
 func (s *readSet) mergeRanges() {
 	slices.SortFunc(s.ranges, func(a, b keyRange) int { return bytes.Compare(a.lower, b.lower) })
 	for i := range s.ranges {
@@ -114,7 +114,7 @@ func (s *readSet) mergeRanges() {
 	}
 }
 
-// finish prepares the set for touches: it adds the ranges of the open iterators.
+// finish completes the set, with the ranges of open iterators, for checks.
 func (s *readSet) finish() {
 	for _, t := range s.tracks {
 		t.leave()
@@ -122,8 +122,8 @@ func (s *readSet) finish() {
 	s.mergeRanges()
 }
 
-// touches reports whether a write to key conflicts with the set. A key with the hash of one
-// that was read counts as that key. REQUIRES: finish.
+// touches reports whether a write to key conflicts with the set. It compares only the hashes of
+// keys, so it may rarely return true without a conflict. REQUIRES: finish.
 func (s *readSet) touches(hash uint64, key []byte) bool {
 	if len(s.keys) <= fewKeys {
 		for i := range s.keys {
@@ -137,17 +137,17 @@ func (s *readSet) touches(hash uint64, key []byte) bool {
 	if len(s.ranges) == 0 {
 		return false
 	}
-	// The last range that does not begin after the key.
+	// i is the last range that does not begin after the key.
 	i := sort.Search(len(s.ranges), func(i int) bool { return bytes.Compare(s.ranges[i].lower, key) > 0 }) - 1
 	return i >= 0 && (s.ranges[i].open || bytes.Compare(key, s.ranges[i].upper) < 0)
 }
 
-// forget drops the set and records nothing from now on.
+// forget drops the set, which records nothing from then on.
 func (s *readSet) forget() {
 	*s = readSet{off: true, lost: true, tracks: s.tracks}
 }
 
-// close invalidates the iterators.
+// close makes the open iterators fail.
 func (s *readSet) close() {
 	for _, t := range s.tracks {
 		t.it.valid, t.it.err = false, ErrClosed
@@ -159,9 +159,9 @@ func (s *readSet) close() {
 type rangeTrack struct {
 	tx      *Tx
 	it      *Iter
-	on      bool // there was a seek
-	fromEnd bool // the seek was to the end: now.lower is not known yet
-	now     keyRange
+	on      bool     // there was a seek
+	fromEnd bool     // the seek was to the end, and now.lower is not known yet
+	now     keyRange // the range
 }
 
 // track makes the transaction record the ranges that an iterator passes over.
@@ -189,7 +189,7 @@ func (t *rangeTrack) close() {
 	t.tx.charge()
 }
 
-// ready returns why the iterator cannot move, or nil.
+// ready prepares for a seek, and returns the error with which the iterator fails, or nil.
 func (t *rangeTrack) ready() error {
 	if t.tx.closed {
 		return ErrClosed
@@ -199,8 +199,8 @@ func (t *rangeTrack) ready() error {
 	return t.tx.err
 }
 
-// from begins a range at key, to which the iterator seeks, or with end at the end of all
-// keys.
+// from begins a range at key, to which the iterator seeks, or at the end of all keys if end is
+// set.
 func (t *rangeTrack) from(key []byte, end bool) {
 	if t.tx.reads.off {
 		return
@@ -209,7 +209,8 @@ func (t *rangeTrack) from(key []byte, end bool) {
 	t.now = keyRange{lower: bytes.Clone(key), upper: bytes.Clone(key), open: end}
 }
 
-// forward extends the range after a forward move; ok is false at the end.
+// forward extends the range after a forward move, which has ended at a key if ok is set, else at
+// the end of the iterator's range.
 func (t *rangeTrack) forward(ok bool) {
 	r := &t.now
 	switch {
@@ -223,7 +224,7 @@ func (t *rangeTrack) forward(ok bool) {
 	}
 }
 
-// backward extends the range after a backward move.
+// backward is forward for backward moves.
 func (t *rangeTrack) backward(ok bool) {
 	if !t.on {
 		return

@@ -8,39 +8,39 @@ import (
 	"github.com/siftdb/sift/internal/wal"
 )
 
-// recentWrites holds the keys of the latest writes, with consecutive sequence numbers. The
-// leader of the commit group maintains it while there are transactions that may write, and
-// finds in it the conflicting writes since a transaction's own check. So how long a
-// transaction delays other writers depends on what was written since then, not on how much
+// recentWrites is a list of the keys of the latest writes, with consecutive sequence numbers.
+// The leader of the commit group maintains it while there are transactions that may write, and
+// searches it for conflicting writes since a transaction's own check. So the time for which a
+// transaction delays other writers depends on the number of writes since then, not on how much
 // the transaction has read.
 type recentWrites struct {
-	valid    bool // it holds all writes up to the latest
-	old, now keyRun
+	valid    bool   // there are no later writes than those in the list
+	old, now keyRun // now follows old
 
-	bytes atomic.Int64 // the memory that it takes
+	bytes atomic.Int64 // the memory of the list
 }
 
-// keyRun holds the keys of writes with consecutive sequence numbers.
+// keyRun is a list of the keys of writes with consecutive sequence numbers.
 type keyRun struct {
-	first  uint64 // the sequence number of the first
-	hashes []uint64
+	first  uint64   // the sequence number of the first write
+	hashes []uint64 // of the keys
 	ends   []uint32 // where each key ends in keys
-	keys   []byte
+	keys   []byte   // the keys, one after another
 }
 
 const (
-	// A group begins a new run when the current one has this many bytes of keys, or this many
+	// A group begins a new run once the current one has this many bytes of keys, or this many
 	// keys.
 	keyRunBytes = 1 << 20
 	keyRunKeys  = 1 << 16
-	// maxCheckedBytes bounds the bytes before a transaction in its group, and so what the
-	// transaction is checked against.
+	// maxCheckedBytes is the size of a group from which on no transaction joins it. It bounds
+	// the writes against which the leader checks a transaction.
 	maxCheckedBytes = 1 << 20
-	// keptRunBytes is the most memory that is kept while there is no transaction.
+	// keptRunBytes is the maximum memory that is retained while there are no transactions.
 	keptRunBytes = 64 << 10
 )
 
-// begin prepares for adding a group whose first sequence number is next.
+// begin prepares for the keys of a group whose first sequence number is next.
 func (w *recentWrites) begin(next uint64) {
 	switch {
 	case !w.valid:
@@ -53,7 +53,7 @@ func (w *recentWrites) begin(next uint64) {
 	}
 }
 
-// stop drops all keys.
+// stop drops all keys, and makes the list invalid.
 func (w *recentWrites) stop() {
 	if !w.valid {
 		return
@@ -87,7 +87,7 @@ func (w *recentWrites) add(b *Batch, secret *filter.Secret) {
 // count updates bytes.
 func (w *recentWrites) count() { w.bytes.Store(int64(w.old.size() + w.now.size())) }
 
-// covers reports whether all writes after since are held.
+// covers reports whether the list has all writes after the sequence number since.
 func (w *recentWrites) covers(since uint64) bool { return w.valid && w.old.first <= since+1 }
 
 // touch reports whether a write after since conflicts with a read set.
@@ -115,9 +115,9 @@ func (r *keyRun) reset(first uint64) {
 
 func (r *keyRun) size() int { return 8*cap(r.hashes) + 4*cap(r.ends) + cap(r.keys) }
 
-// writeChecked queues a transaction whose reads have not changed up to since, and returns
-// when it has been written or rejected. again reports that the transaction must check
-// again; with force the leader does so instead.
+// writeChecked queues a transaction whose reads have not changed up to the sequence number
+// since, and waits until it has been written or rejected. again reports that the transaction must
+// check its reads again; if force is set, the leader does so instead.
 func (c *committer) writeChecked(t *Tx, since uint64, force bool) (again bool, err error) {
 	r := commitPool.Get().(*commit)
 	r.tx, r.since, r.force, r.refused = t, since, force, nil
@@ -127,8 +127,8 @@ func (c *committer) writeChecked(t *Tx, since uint64, force bool) (again bool, e
 	return err == errCheckAgain, err
 }
 
-// admit returns the commits of a group that may be written: all but transactions that
-// conflict with earlier writes, also in the same group.
+// admit returns the commits of a group that may be written: all but transactions that conflict
+// with earlier writes, which may be in the same group.
 func (c *committer) admit(group []*commit) []*commit {
 	if c.watchers.Load() == 0 {
 		c.recent.stop()
@@ -143,7 +143,7 @@ func (c *committer) admit(group []*commit) []*commit {
 			}
 		}
 		if len(r.batch.data) > maxGroupBytes {
-			c.recent.stop() // no transaction comes after it in the group
+			c.recent.stop() // no transaction follows in the group
 		} else if c.recent.valid {
 			c.recent.add(r.batch, c.db.secret)
 		}
@@ -154,7 +154,7 @@ func (c *committer) admit(group []*commit) []*commit {
 	return passed
 }
 
-// refuse returns why a transaction may not be written, or nil.
+// refuse returns the error because of which a transaction may not be written, or nil.
 func (c *committer) refuse(r *commit) error {
 	since := r.since
 	if r.force && !c.recent.covers(since) {

@@ -8,18 +8,18 @@ import (
 	"github.com/siftdb/sift/memtable"
 )
 
-// applyEdit records an edit in the MANIFEST and installs the resulting version; nothing else
-// changes the version. added are the tables that the edit adds; flushed is the number of the
-// oldest memtables, whose contents they now hold. Files that the edit drops are removed when
-// their last reader has left (I3); applyEdit does not wait for that.
+// applyEdit records an edit in the MANIFEST and installs the resulting version. added are the new
+// tables of the edit: on an error applyEdit closes them. flushed is the number of oldest memtables
+// whose entries are now in tables; applyEdit drops these memtables. The files of tables that the
+// edit drops are removed when their last reader has left (I3); applyEdit does not wait for that.
 func (d *DB) applyEdit(edit *manifest.Edit, added []*manifest.TableMeta, flushed int) error {
 	return d.applyEditTo(edit, added, func(s *readState) {
 		left := len(s.imms) - flushed
-		s.imms = append([]*memtable.Memtable(nil), s.imms[:left]...) // a copy, which does not keep flushed memtables alive
+		s.imms = append([]*memtable.Memtable(nil), s.imms[:left]...) // a copy, since the array keeps flushed memtables alive
 	})
 }
 
-// applyEditTo is applyEdit, but change modifies the memtables of the new read state.
+// applyEditTo is applyEdit with a function that modifies the memtables of the new read state.
 func (d *DB) applyEditTo(edit *manifest.Edit, added []*manifest.TableMeta, change func(s *readState)) error {
 	failed, err := d.changeVersion(edit, added, change)
 	if failed {
@@ -28,8 +28,9 @@ func (d *DB) applyEditTo(edit *manifest.Edit, added []*manifest.TableMeta, chang
 	return err
 }
 
-// changeVersion is applyEditTo without the event. failed reports that the MANIFEST has failed now;
-// the caller then calls Events.Failed, without any lock, since that may call methods of the DB.
+// changeVersion is applyEditTo without the event; only it changes the version after Open. failed
+// reports that the MANIFEST has just failed: the caller must call Events.Failed, without any lock,
+// since that may call methods of the DB.
 func (d *DB) changeVersion(edit *manifest.Edit, added []*manifest.TableMeta, change func(s *readState)) (failed bool, err error) {
 	d.manifestMu.Lock()
 	defer d.manifestMu.Unlock()
@@ -44,7 +45,7 @@ func (d *DB) changeVersion(edit *manifest.Edit, added []*manifest.TableMeta, cha
 	if err := d.bg.fatal(); err != nil {
 		return false, err
 	}
-	old := d.state.Load().version // only changes under manifestMu
+	old := d.state.Load().version // cannot change while manifestMu is held
 	next, err := old.Apply(edit)
 	if err != nil {
 		return d.fail(fmt.Errorf("sift: edit does not fit the version: %w", err))
@@ -54,7 +55,8 @@ func (d *DB) changeVersion(edit *manifest.Edit, added []*manifest.TableMeta, cha
 	if edit.LastSeq != nil {
 		d.flushedSeq = *edit.LastSeq
 	} else {
-		// Not the current sequence number: it must stay below the live log's first (I9).
+		// Not the current sequence number, since LastSeq must be below the first one in the live
+		// log (I9).
 		edit.LastSeq = &d.flushedSeq
 	}
 	if err := d.recordEdit(edit, next); err != nil {
@@ -75,8 +77,9 @@ func (d *DB) changeVersion(edit *manifest.Edit, added []*manifest.TableMeta, cha
 	return false, nil
 }
 
-// fail records that the MANIFEST is in an unknown state, and returns the first such error. From
-// then on no file is removed, since the next Open may find either the old or the new version.
+// fail records that the MANIFEST is in an unknown state, and returns the first such error; first
+// reports whether that is err. From then on no file is removed, since the next Open may find
+// either the old or the new version.
 func (d *DB) fail(err error) (first bool, fatal error) {
 	d.bg.change(func() {
 		if first = d.bg.fatalErr == nil; first {
@@ -88,8 +91,8 @@ func (d *DB) fail(err error) (first bool, fatal error) {
 	return first, fatal
 }
 
-// retire releases a version once no reader without a reference can be using it. It does not
-// wait for that: a reader may be waiting for the disk.
+// retire releases a version, in the background, when all readers that may use it without a
+// reference have left the epoch: a reader may be waiting for the disk.
 func (d *DB) retire(old *manifest.Version) {
 	d.retired.do(func() {
 		d.epoch.Synchronize()
@@ -98,8 +101,8 @@ func (d *DB) retire(old *manifest.Version) {
 	})
 }
 
-// refVersion returns the current version with a reference that the caller must release, or
-// nil if the database is closed.
+// refVersion returns the current version with a reference, which the caller must release, or nil
+// if the database is closed.
 func (d *DB) refVersion() *manifest.Version {
 	g := d.epoch.Enter()
 	defer g.Exit()
@@ -111,8 +114,8 @@ func (d *DB) refVersion() *manifest.Version {
 	return s.version
 }
 
-// releaseVersion drops a reference on a version and removes the tables that have become
-// unreachable.
+// releaseVersion releases a reference on a version. It closes and removes the tables that no
+// version with a reference has any more.
 func (d *DB) releaseVersion(v *manifest.Version) {
 	v.Unref(func(meta *manifest.TableMeta) {
 		t := meta.Handle.(*table)
@@ -125,7 +128,8 @@ func (d *DB) releaseVersion(v *manifest.Version) {
 	})
 }
 
-// recordEdit makes an edit durable. next is the version after it. REQUIRES: manifestMu.
+// recordEdit makes an edit durable. next is the version after the edit. It starts a new MANIFEST
+// if the current one is too large. REQUIRES: manifestMu.
 func (d *DB) recordEdit(edit *manifest.Edit, next *manifest.Version) error {
 	if edit.LogNumber != nil {
 		d.logNumber = *edit.LogNumber
@@ -149,13 +153,13 @@ func (d *DB) recordEdit(edit *manifest.Edit, next *manifest.Version) error {
 	return nil
 }
 
-// maxManifestBytes is the size at which a new MANIFEST is started, with a snapshot of the
-// version, unless more than half of the old one is such a snapshot: with many tables, or long keys,
-// each edit would write another.
+// maxManifestBytes is the size at which a new MANIFEST is started, with a snapshot of the version,
+// unless more than half of the old one is its snapshot: with many tables, or long keys, each edit
+// would otherwise write another snapshot.
 const maxManifestBytes = 4 << 20
 
-// newManifest creates a MANIFEST with a snapshot of the version, and makes CURRENT name it.
-// After an error d.manifest is unchanged.
+// newManifest creates a MANIFEST with a snapshot of the version, makes CURRENT name it, and sets
+// d.manifest. After an error d.manifest is unchanged.
 func (d *DB) newManifest(version *manifest.Version) error {
 	num := d.nextFile.Add(1) - 1
 	w, _, err := manifest.Create(d.fs, d.dir, num, &manifest.State{

@@ -8,24 +8,25 @@ import (
 	"github.com/siftdb/sift/internal/gap"
 )
 
-// Deleting the keys after a gap one after the other extends the gap, so that the next iterator does
-// not meet all the tombstones: after every aheadEvery deletions in ascending order, the goroutine
-// that committed the last one walks over them. This takes about a third as long as the deletions
-// themselves, but many times as long if what they delete are large values in tables, whose blocks it
-// reads. It stops when such walks have taken aheadUnused since an iterator last used a gap. Without
-// gaps it does nothing.
+// Deletions of consecutive keys after a gap extend the gap, so that the next iterator does not pass
+// all the tombstones: after every aheadEvery deletions in ascending order, the goroutine that
+// committed the last one walks over them. This takes about a third of the time of the deletions, but
+// many times as long if they delete large values in tables, since the walk reads their blocks. There
+// are no more walks once they have taken aheadUnused since an iterator last used a gap. Without a
+// gap before the keys, nothing happens.
 const (
 	aheadEvery  = 128
 	aheadUnused = time.Second
-	// aheadMost bounds a walk, per deletion: there may be other tombstones after the gap.
+	// aheadMost is the maximum number of tombstones in a walk, per deletion: there may be other
+	// tombstones after the gap.
 	aheadMost = 4
 )
 
 // deletedRun is a run of deletions of ascending keys. There may be other writes between them, but
 // no other deletions.
 type deletedRun struct {
-	from, to []byte // the first and the last
-	n        int
+	from, to []byte // the first and the last key
+	n        int    // number of deletions
 }
 
 // add adds a deletion to the run.
@@ -37,7 +38,8 @@ func (r *deletedRun) add(key []byte) {
 	r.n++
 }
 
-// take returns the run and begins a new one, if there are enough deletions for a walk.
+// take returns the run and begins a new one if there are enough deletions for a walk. Otherwise it
+// returns an empty run.
 func (r *deletedRun) take() (run deletedRun) {
 	if r.n >= aheadEvery {
 		run, *r = *r, deletedRun{}
@@ -45,16 +47,17 @@ func (r *deletedRun) take() (run deletedRun) {
 	return run
 }
 
-// aheadWork is how long walks have taken since an iterator last used a gap, in nanoseconds.
+// aheadWork is the total duration of walks since an iterator last used a gap, in nanoseconds.
 type aheadWork struct{ ns atomic.Int64 }
 
+// used records that an iterator uses a gap.
 func (w *aheadWork) used() {
 	if w.ns.Load() != 0 {
 		w.ns.Store(0)
 	}
 }
 
-// walkAhead extends the gap before a run to its end, unless there is a live key in between.
+// walkAhead extends the gap before a run to the end of the run, or up to the first live key.
 func (d *DB) walkAhead(run deletedRun) {
 	if run.n == 0 {
 		return
@@ -79,6 +82,6 @@ func (d *DB) walkAhead(run deletedRun) {
 	it.most = aheadMost * run.n
 	it.First()
 	it.Close()
-	// This also undoes the reset by this iterator.
+	// Not Add: this iterator has used the gap, too, which has reset the duration.
 	d.ahead.ns.Store(unused + int64(time.Since(begin)))
 }

@@ -16,32 +16,32 @@ import (
 )
 
 // Group commit. A write joins the queue. If there is no leader, the writer becomes the
-// leader: it takes everything in the queue, writes it to the log as one record, syncs once if
-// any of the writes asks for it, inserts it into the memtable, publishes the new sequence
-// number and wakes the others. The first of the writes that have queued up meanwhile becomes
-// the next leader. The log itself is in internal/wal.
+// leader: it takes the writes in the queue as a group, writes them to the log as one record,
+// syncs once if any of them is with Sync, inserts them into the memtable, publishes the new
+// sequence number and wakes the other writers. The first of the writes that have joined the queue
+// meanwhile becomes the next leader. The log itself is in internal/wal.
 
-// maxGroupBytes bounds what one leader takes, so that no writer waits long for the others in
-// its group.
+// maxGroupBytes is the size at which a group takes no more writes, so that no writer waits long
+// for the others in its group.
 const maxGroupBytes = 4 << 20
 
-// errNoSequence reports that the sequence numbers of LevelDB's format are used up.
+// errNoSequence is returned when the sequence numbers of LevelDB's format are used up.
 var errNoSequence = errors.New("sift: out of sequence numbers")
 
-// commit is a write in the queue. A nil batch only requests a new memtable and log, unless alone
-// is set.
+// commit is a write in the queue. If batch is nil, it is a call of alone, or, without alone, a
+// rotation: a request for a new memtable and log.
 type commit struct {
 	batch *Batch
-	alone func() error // runs while nobody else writes; see ingest.go
+	alone func() error // called while no other write runs; see ingest.go
 	sync  bool
 	err   error
 	wake  chan bool // true: become the leader; false: done
 
-	// Of a transaction that has read something; see txrecent.go.
+	// For a transaction that has read something; see txrecent.go.
 	tx      *Tx
-	since   uint64 // up to here, nothing that it has read has changed
-	force   bool   // the leader checks the rest itself, if it has to
-	refused error  // why it was not written
+	since   uint64 // up to this sequence number, nothing that it has read has changed
+	force   bool   // the leader checks later writes even if recentWrites does not have them
+	refused error  // why the transaction was not written
 }
 
 var commitPool = sync.Pool{New: func() any { return &commit{wake: make(chan bool, 1)} }}
@@ -60,20 +60,20 @@ type committer struct {
 
 	// Used only by the leader.
 	taken    []*commit
-	passed   []*commit // those of taken that are to be written
+	passed   []*commit // the commits of taken that may be written; see admit
 	recent   recentWrites
 	deleted  deletedRun
-	syncing  int // number of writes in the last group, if it was synced
-	parts    [][]byte
-	header   []byte
+	syncing  int      // number of writes in the last group if that was synced, else 0
+	parts    [][]byte // scratch: the parts of a log record
+	header   []byte   // scratch: the first of parts
 	log      *wal.Writer
 	lastSeq  uint64 // the last sequence number assigned
-	poison   error  // the error of a failed log write or sync: no more writes are accepted (I5)
+	poison   error  // background error of the log: no more writes are accepted (I5)
 	throttle throttle
 }
 
-// write queues a batch, which is not empty, or a rotation if batch is nil, and returns when it is
-// done.
+// write queues a batch, or a rotation if batch is nil, and waits until it is done. REQUIRES: the
+// batch is not empty.
 func (c *committer) write(batch *Batch, sync bool) error {
 	r := commitPool.Get().(*commit)
 	err := c.enqueue(r, batch, sync)
@@ -81,7 +81,7 @@ func (c *committer) write(batch *Batch, sync bool) error {
 	return err
 }
 
-// enqueue queues r and returns when it is done.
+// enqueue queues r and waits until it is done.
 func (c *committer) enqueue(r *commit, batch *Batch, sync bool) error {
 	if batch != nil {
 		if err := c.db.fits(batch.room); err != nil {
@@ -99,8 +99,8 @@ func (c *committer) enqueue(r *commit, batch *Batch, sync bool) error {
 	lead := !c.leading
 	c.leading = true
 	c.mu.Unlock()
-	// A leader wakes all writers that it took, and makes the first of the later ones the next
-	// leader, so that every writer is woken.
+	// Every writer is woken: a leader wakes the writers of its group, and makes the first of the
+	// later ones the next leader.
 	if lead || <-r.wake {
 		c.lead(r)
 	}
@@ -108,12 +108,13 @@ func (c *committer) enqueue(r *commit, batch *Batch, sync bool) error {
 	return r.err
 }
 
-// gatherYields bounds how often a leader yields to other goroutines before it syncs.
+// gatherYields is the maximum number of times that a leader yields to other goroutines before it
+// forms a group that it will sync.
 const gatherYields = 16
 
-// gather waits for the writers of the last group to queue again, if that group was synced: they
-// have just been woken, and one sync can serve them all. It yields instead of sleeping, so it
-// costs little if they do not return.
+// gather waits a little for the writers of the last group to join the queue again, if that group
+// was synced: they have just been woken, and one sync can serve them all. It yields instead of
+// sleeping, so it costs little if they do not return.
 func (c *committer) gather() {
 	for range gatherYields {
 		c.mu.Lock()
@@ -126,21 +127,22 @@ func (c *committer) gather() {
 	}
 }
 
-// lead commits a group, of which own is the first, and appoints the next leader.
-func (c *committer) lead(own *commit) {
-	if own.sync {
+// lead commits the group of which first, the leader's commit, is the first, and makes another writer
+// the leader.
+func (c *committer) lead(first *commit) {
+	if first.sync {
 		c.gather()
 	}
 	c.mu.Lock()
 	n, bytes, room := 0, 0, 0
 	for n < len(c.queue) && bytes <= maxGroupBytes {
 		if b := c.queue[n].batch; b == nil && n > 0 {
-			break // a rotation is a group of its own
+			break // a rotation, or a call of alone, is a group by itself
 		} else if c.queue[n].tx != nil && bytes > maxCheckedBytes {
 			break
 		} else if b != nil {
 			if n > 0 && b.room > c.db.opts.arenaBytes-room {
-				break // a group goes into one memtable
+				break // a group must fit into one memtable
 			}
 			bytes += len(b.data)
 			room += b.room
@@ -156,10 +158,10 @@ func (c *committer) lead(own *commit) {
 
 	var err error
 	switch {
-	case own.alone != nil:
-		c.leadAlone(own)
+	case first.alone != nil:
+		c.leadAlone(first)
 		return
-	case own.batch == nil:
+	case first.batch == nil:
 		err = c.rotate()
 	default:
 		err = c.commitGroup(c.admit(c.taken))
@@ -168,21 +170,21 @@ func (c *committer) lead(own *commit) {
 		}
 	}
 	deleted := c.deleted.take()
-	c.handOn(own, err)
+	c.handOver(first, err)
 	c.db.walkAhead(deleted)
 }
 
-// leadAlone runs own.alone while nobody else writes. It calls the caller's code, which may panic
-// or end its goroutine: leadership is handed on even then.
-func (c *committer) leadAlone(own *commit) {
+// leadAlone calls first.alone while no other write runs. That calls code of the user, which may panic
+// or end the goroutine: leadAlone hands over the leadership even then.
+func (c *committer) leadAlone(first *commit) {
 	var err error
-	defer func() { c.handOn(own, err) }()
-	err = own.alone()
+	defer func() { c.handOver(first, err) }()
+	err = first.alone()
 }
 
-// handOn ends the group: it makes the first of the later writes the leader, and wakes the
-// writers of the group.
-func (c *committer) handOn(own *commit, err error) {
+// handOver ends the group with err as its result: it makes the first of the later writers the
+// leader, and wakes the writers of the group.
+func (c *committer) handOver(first *commit, err error) {
 	c.mu.Lock()
 	if len(c.queue) > 0 {
 		c.queue[0].wake <- true
@@ -195,7 +197,7 @@ func (c *committer) handOn(own *commit, err error) {
 		if r.err = r.refused; r.err == nil {
 			r.err = err
 		}
-		if r != own {
+		if r != first {
 			r.wake <- false
 		}
 	}
@@ -255,7 +257,7 @@ func (c *committer) commitGroup(group []*commit) error {
 	return nil
 }
 
-// insert adds the operations to a memtable that has reserved space for them.
+// insert adds the operations to a memtable, in which space for them has been reserved.
 func (b *Batch) insert(mem *memtable.Memtable, secret *filter.Secret, seq uint64) error {
 	c := base.NewCursor(b.data[wal.BatchHeaderLen:])
 	for c.Len() > 0 {
@@ -273,8 +275,8 @@ func (b *Batch) insert(mem *memtable.Memtable, secret *filter.Secret, seq uint64
 	return c.Err()
 }
 
-// cutGaps cuts the keys that the batch sets out of the gaps, and adds those that it deletes to
-// a run. It is called after insert and before the entries become visible.
+// cutGaps removes the keys that the batch sets from the gaps, and adds the keys that it deletes to
+// a run. REQUIRES: the entries are in the memtable and not visible yet.
 func (b *Batch) cutGaps(gaps *gap.Set, deleted *deletedRun) {
 	for c := base.NewCursor(b.data[wal.BatchHeaderLen:]); c.Len() > 0; {
 		kind := base.Kind(c.Uint8())
@@ -288,8 +290,8 @@ func (b *Batch) cutGaps(gaps *gap.Set, deleted *deletedRun) {
 	}
 }
 
-// poisoned records the background error: the log must not be written to any more, since what a
-// failed write or sync has left on disk is unknown until it is read again (I5).
+// poisoned records and returns the background error: nothing more may be written to the log, since
+// the state on disk after a failed write or sync is unknown until it is read again (I5).
 func (c *committer) poisoned(err error) error {
 	if c.poison == nil {
 		c.poison = fmt.Errorf("%w: the log: %w", ErrReopen, err)
@@ -299,8 +301,8 @@ func (c *committer) poisoned(err error) error {
 	return c.poison
 }
 
-// makeRoom reserves space for a group in the memtable, rotating it if necessary, and delays
-// writes while compactions are behind.
+// makeRoom reserves room bytes for a group in the memtable, after a rotation if necessary. It delays
+// the group, which has bytes bytes in the log, while compactions are behind.
 func (c *committer) makeRoom(room, bytes int) error {
 	if c.poison != nil {
 		return c.poison
@@ -320,8 +322,8 @@ func (c *committer) makeRoom(room, bytes int) error {
 	return c.rotateFor(room, true)
 }
 
-// rotate starts a new memtable and log, unless the current ones are empty. When it returns, all
-// earlier writes are on disk.
+// rotate starts a new memtable and log, unless the memtable is empty. When it returns nil after a
+// rotation, all earlier writes are durable.
 func (c *committer) rotate() error {
 	if c.poison != nil {
 		return c.poison
@@ -336,9 +338,9 @@ func (c *committer) rotate() error {
 }
 
 // rotateFor makes the memtable immutable, and starts a new log and a new memtable with room
-// bytes reserved. It waits while maxFull memtables are being flushed. With ahead, another
-// memtable will soon be full, so the next log is created ahead; without it, all earlier logs
-// are on disk when it returns, if the old one is.
+// bytes reserved. It waits while maxFull memtables are waiting to be flushed. If ahead is set,
+// the new memtable will soon be full, so it has the next log created ahead. Otherwise it syncs
+// all logs before the current one, which must be synced already.
 func (c *committer) rotateFor(room int, ahead bool) error {
 	d := c.db
 	start := time.Now()
@@ -366,7 +368,7 @@ func (c *committer) rotateFor(room int, ahead bool) error {
 	return nil
 }
 
-// close rejects further writes and waits for those in progress. Their leaders only wait for the
+// close rejects further writes and waits for those in the queue. Their leaders wait only for the
 // file system, and for flushes, which succeed or fail.
 func (c *committer) close() {
 	c.mu.Lock()

@@ -8,14 +8,14 @@ import (
 )
 
 // throttle delays writes while level 0 grows faster than it is compacted, and stops them when
-// it has grown too large. It belongs to the leader of the commit queue.
+// it has grown too large. Only the leader of the commit queue uses it.
 //
 // The delay is spread over all writes, so that none waits long: writes are admitted at a rate that
 // falls to nearly zero before the stop. At that rate it takes minutes to fill a memtable of the
-// default size, and a compaction finishes sooner. Four things can still lead to the stop: batches
-// that would each have to wait longer than maxSleep, memtables of a few KiB, Flush, which adds
-// tables however small, and an Ingest of many tables among the keys of levels 0 and 1, which adds
-// them all to level 0 at once.
+// default size, and a compaction finishes sooner. Writes are stopped only after batches that would
+// each have to wait longer than maxSleep, with memtables of a few KiB, after Flush, which adds
+// tables however small, or after an Ingest of many tables among the keys of levels 0 and 1, which
+// adds them all to level 0 at once.
 //
 // A single write waits
 //   - here, at most maxSleep. At the stop it waits until level 0 has been compacted: for the
@@ -28,23 +28,22 @@ import (
 // Short of the stop, if the disk is the bottleneck and has Y bytes per second to spare, that is at
 // most the larger of maxSleep and 3 x MemtableBytes / Y.
 type throttle struct {
-	owed time.Duration // delay that has not been slept yet
+	owed time.Duration // the part of the delay for which no write has slept yet
 }
 
 const (
-	slowFactor = 2 // writes are delayed at slowFactor x L0Tables runs
-	stopFactor = 3 // and stopped at stopFactor x L0Tables
-	// minDrainRate, in bytes per second, is assumed until a compaction of level 0 has been
-	// measured.
+	slowFactor = 2 // writes are delayed from slowFactor x L0Tables runs on
+	stopFactor = 3 // and stopped from stopFactor x L0Tables runs on
+	// minDrainRate is the minimum assumed rate, in bytes per second, at which level 0 is compacted.
 	minDrainRate = 4 << 20
 	minSleep     = time.Millisecond       // shorter delays accumulate
-	maxSleep     = 100 * time.Millisecond // per group; the next group sleeps the rest
-	maxOwed      = time.Second
+	maxSleep     = 100 * time.Millisecond // per group; later groups sleep for the rest
+	maxOwed      = time.Second            // maximum of throttle.owed
 )
 
 // wait delays a group of the given size. Between the two limits, writes are admitted at a rate
-// that starts at twice the rate at which level 0 was recently compacted, and falls with the square
-// of the distance to the second limit.
+// that starts at twice the rate at which level 0 was recently compacted, and is proportional to
+// the square of the distance to the second limit.
 func (t *throttle) wait(d *DB, bytes int) error {
 	if d.opts.DisableAutoCompaction {
 		return nil
@@ -71,17 +70,17 @@ func (t *throttle) wait(d *DB, bytes int) error {
 	return nil
 }
 
-// level0Runs returns the number that is compared with the limits: how many sources level 0 has for
-// an iterator. A flush may write several tables, of which no two overlap (see Job.DeletionRun).
-// Ascending tables, which form one run, are bounded as well, since a lookup compares its key with
-// each.
+// level0Runs returns the number that is compared with the limits: the number of runs in level 0,
+// which is how many iterators a scan merges for it. A flush may write several tables, which do not
+// overlap and form one run (see Job.DeletionRun). Many tables in few runs also count, since a lookup
+// compares its key with each table.
 func level0Runs(v *manifest.Version) int {
 	const tablesPerRun = 4
 	return max(len(v.Runs), len(v.Levels[0])/tablesPerRun)
 }
 
-// stop waits until level 0 has fewer than limit runs. Until then it has enough tables that a
-// compaction is running or due, or has failed, or the database is closing.
+// stop waits until level 0 has fewer than limit runs. It does not wait forever: with that many
+// tables a compaction is running or due, or has failed, or the database is closing.
 func (t *throttle) stop(d *DB, limit int) error {
 	start := time.Now()
 	defer func() { d.stalled(time.Since(start)) }()
@@ -99,6 +98,6 @@ func (t *throttle) stop(d *DB, limit int) error {
 	case b.closing:
 		return ErrClosed
 	}
-	b.ask(&b.compacting)
+	b.retrySoon(&b.compacting)
 	return fmt.Errorf("%w: level 0 is full, and a compaction failed and will be retried: %w", ErrTryAgain, b.compactErr)
 }

@@ -72,14 +72,14 @@ func BenchmarkBuild(b *testing.B) {
 
 // BenchmarkAbsent is the time to hash one absent key and probe for it, in a filter
 // that fits in the cache and in one that does not.
-func BenchmarkAbsent(b *testing.B) { benchAsk(b, 2) }
+func BenchmarkAbsent(b *testing.B) { benchProbe(b, 2) }
 
 // BenchmarkPresent is BenchmarkAbsent for keys that were added.
-func BenchmarkPresent(b *testing.B) { benchAsk(b, 1) }
+func BenchmarkPresent(b *testing.B) { benchProbe(b, 1) }
 
 var found int
 
-func benchAsk(b *testing.B, seed uint64) {
+func benchProbe(b *testing.B, seed uint64) {
 	for _, n := range []int{100_000, 20_000_000} {
 		if n > 1_000_000 && testing.Short() {
 			continue

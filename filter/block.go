@@ -2,36 +2,37 @@ package filter
 
 import "encoding/binary"
 
-// BlockPolicy is a Policy whose filters can be probed in their serialized form, for an
-// engine that keeps one filter block per table and passes its raw bytes to every lookup,
-// as pebble does. The block is a writer's units, joined by JoinUnits, or the unit itself for a
-// family that always writes one.
+// BlockPolicy is a Policy whose filters can be probed in their serialized form, for
+// engines such as pebble that keep one filter block per table and pass its raw bytes to
+// every probe. The block consists of a writer's units, joined by JoinUnits; for a family
+// that always writes one unit, it is that unit.
 type BlockPolicy interface {
 	Policy
-	// BlockFamily identifies the format of the block: Family if the family always writes one
-	// unit, otherwise another name. On disk; do not change.
+	// BlockFamily identifies the format of the block: it is Family if the family always
+	// writes one unit, otherwise another name. On disk; do not change.
 	BlockFamily() string
 	// MayContainBlock reports false only if the block is well-formed and the key was not
-	// added. It costs a few comparisons more than Reader.MayContain, allocates nothing
-	// and retains nothing. It checks all lengths but not the checksum, which the caller must
+	// added. It takes a few more comparisons than Reader.MayContain, and neither allocates
+	// nor retains memory. It checks all lengths but not the checksum, which the caller must
 	// have verified: flipped bits may cause a false negative.
 	MayContainBlock(block []byte, key Key) bool
 }
 
-// BlockDecoder returns a function that probes blocks of a BlockFamily for an unhashed
-// key, for callers that know the name of a block's family but have no policy, and for
-// engines that look up each key in one block: it is faster than MayContainBlock of a new
-// Key. It returns nil for families of other packages.
+// BlockDecoder returns a function that probes blocks of the given BlockFamily for an
+// unhashed key. It is for callers that know the name of the family but have no policy, and
+// for engines that probe a single block per key: hashing and probing in one function is
+// faster than MayContainBlock of a new Key. It returns nil for families of other packages,
+// and for keyed ones.
 func BlockDecoder(family string) func(block, key []byte) bool {
 	switch family {
 	case bloomFamily:
-		return bloomAsk
+		return bloomBlockMayContainBytes
 	case fuseFamily:
-		return fuseAsk
+		return fuseBlockMayContainBytes
 	case rocksdbFamily:
-		return rocksdbAsk
+		return rocksdbBlockMayContainBytes
 	case ribbonBlockFamily:
-		return ribbonAsk
+		return ribbonBlockMayContainBytes
 	}
 	return nil
 }
@@ -43,11 +44,12 @@ func BlockDecoder(family string) func(block, key []byte) bool {
 //	| the last first   | units 8 each         |        | unit 0         8   |         |           |        |         |
 //	+------------------+----------------------+--------+--------------------+---------+-----------+--------+---------+
 //
-// The last unit begins at 0 and each other one at the first multiple of 32 after
-// what precedes it, padded with zeros, so that units are aligned if the block is.
-// The ends, of units 1, 2, …, lie right before unit 0, and unit 0 right before the
-// 16 bytes of the trailer: the trailer of unit 0 is found without reading anything
-// else. count is 1 to 64, version 0. The only checksums are those of the units.
+// The last unit begins at offset 0. Each other unit begins at the first multiple of 32
+// after what precedes it, with zeros as padding, so that all units are aligned if the
+// block is. The ends of units 1, 2, … lie before unit 0, with padding between, and unit 0
+// right before the 16 bytes of the trailer, so that its own trailer is found without
+// reading anything else. count is the number of units, 1 to 64; version is 0. The only
+// checksums are those of the units.
 //
 // The units "ab" and "c" are joined to
 //
@@ -64,7 +66,7 @@ const (
 	maxJoined     = 64
 )
 
-// afterJoined returns where a unit begins whose predecessor ends at end.
+// afterJoined returns the offset of a unit if what precedes it in the block ends at end.
 func afterJoined(end uint64) uint64 { return (end + joinedAlign - 1) / joinedAlign * joinedAlign }
 
 // JoinUnits joins 1 to 64 units into one block. Any other number of units is an error.
@@ -100,11 +102,11 @@ func JoinUnits(units [][]byte) ([]byte, error) {
 // joined is a block of joined units whose trailer has been read.
 type joined struct {
 	block []byte // without the trailer
-	n     int    // units
-	begin uint64 // of unit 0
+	n     int    // the number of units
+	begin uint64 // the offset of unit 0
 }
 
-// openJoined reads the trailer of a block.
+// openJoined reads and checks the trailer of a block.
 func openJoined(block []byte) (j joined, ok bool) {
 	end := len(block) - joinedTrailer
 	if end < 0 {
@@ -118,7 +120,7 @@ func openJoined(block []byte) (j joined, ok bool) {
 	return j, ok
 }
 
-// end returns the end of unit i, i >= 1, as the block states it, unchecked.
+// end returns the end of unit i, i >= 1, as the block states it. It checks nothing.
 func (j *joined) end(i int) uint64 {
 	return binary.LittleEndian.Uint64(j.block[j.begin-8*uint64(j.n-i):])
 }
@@ -151,8 +153,8 @@ func (j *joined) unit(i int) (unit []byte, ok bool) {
 	return j.block[begin:end:end], true
 }
 
-// zeros reports whether the padding before unit i is zero.
-func (j *joined) zeros(i int) bool {
+// zeroPadded reports whether the padding before unit i is zero. REQUIRES: unit(i) succeeds.
+func (j *joined) zeroPadded(i int) bool {
 	if i == j.n-1 {
 		return true
 	}
@@ -168,7 +170,7 @@ func (j *joined) zeros(i int) bool {
 	return true
 }
 
-// SplitUnits is the inverse of JoinUnits. The units alias the block. An error matches
+// SplitUnits is the inverse of JoinUnits. The units alias the block. Its errors match
 // ErrDamaged.
 func SplitUnits(block []byte) ([][]byte, error) {
 	j, ok := openJoined(block)
@@ -178,11 +180,11 @@ func SplitUnits(block []byte) ([][]byte, error) {
 	units := make([][]byte, j.n)
 	for i := range units {
 		if units[i], ok = j.unit(i); !ok {
-			return nil, damaged("unit %d of %d joined units is out of bounds", i, j.n)
+			return nil, damaged("invalid bounds of unit %d of %d joined units", i, j.n)
 		}
 	}
 	for i := range units {
-		if !j.zeros(i) {
+		if !j.zeroPadded(i) {
 			return nil, damaged("nonzero bytes between units %d and %d of %d", i, i+1, j.n)
 		}
 	}

@@ -168,11 +168,11 @@ func TestBytes(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		ask := BlockDecoder(bp.BlockFamily())
+		mayContain := BlockDecoder(bp.BlockFamily())
 		found := 0
 		for i, k := range keys {
 			want := r.MayContain(NewKey(k))
-			a, b, c := r.(BytesReader).MayContainBytes(k), bp.MayContainBlock(block, NewKey(k)), ask(block, k)
+			a, b, c := r.(BytesReader).MayContainBytes(k), bp.MayContainBlock(block, NewKey(k)), mayContain(block, k)
 			if a != want || b != want || c != want || !want && (i%2 == 0 || len(k) == 0) {
 				t.Fatalf("%s, key %d of %d bytes: the reader returns %v, %v for bytes, the block %v, %v for bytes", p.Name(), i, len(k), want, a, b, c)
 			}
@@ -185,17 +185,17 @@ func TestBytes(t *testing.T) {
 		}
 		for n := range 100 {
 			for _, k := range keys[n*50 : n*50+50] {
-				if got, want := ask(block[:len(block)-n-1], k), bp.MayContainBlock(block[:len(block)-n-1], NewKey(k)); got != want {
+				if got, want := mayContain(block[:len(block)-n-1], k), bp.MayContainBlock(block[:len(block)-n-1], NewKey(k)); got != want {
 					t.Fatalf("%s, without the last %d bytes: %v, want %v", p.Name(), n+1, got, want)
 				}
 				b := bytes.Clone(block)
 				b[len(b)-1-n] ^= byte(1 + rng.IntN(255))
-				if got, want := ask(b, k), bp.MayContainBlock(b, NewKey(k)); got != want {
+				if got, want := mayContain(b, k), bp.MayContainBlock(b, NewKey(k)); got != want {
 					t.Fatalf("%s, byte %d from the end changed: %v, want %v", p.Name(), n+1, got, want)
 				}
 			}
 		}
-		if ask(nil, nil) != true || ask(nil, keys[200]) != true {
+		if mayContain(nil, nil) != true || mayContain(nil, keys[200]) != true {
 			t.Errorf("%s: an empty block excludes a key", p.Name())
 		}
 	}

@@ -21,10 +21,10 @@ import (
 //	version   0
 //	checksum  XXH64, seed 0, of all bytes before it
 //
-// The line of a key and its bits in the line are those of internal/bloom, for
-// the key's Hash. The lines come first so that a block in aligned memory has
-// its lines aligned too. Anything else is rejected. A block over no keys is one
-// line of zeros.
+// internal/bloom defines which line, and which bits of it, belong to a key's Hash.
+// The lines come first so that they are aligned if the block is. A block over no
+// keys has one line of zeros. Blocks that do not match this description are
+// rejected.
 //
 // The block over the one key "a", whose hash is e6c632b61e964e1f, with 6 probes:
 //
@@ -51,14 +51,15 @@ const (
 
 type bloomPolicy struct{ bitsPerKey float64 }
 
-// Bloom returns the policy for Bloom filters that probe one cache line, the
-// cheapest filters to build. bitsPerKey, 1 to 30 and not necessarily whole,
-// gives these false positive rates or slightly lower ones at any number of keys:
+// Bloom returns the policy for blocked Bloom filters, whose probes read one cache
+// line. They are the cheapest filters to build. bitsPerKey is 1 to 30, not
+// necessarily whole. The false positive rates, at any number of keys, are these
+// or slightly lower:
 //
 //	bits per key    4      6      8      10      12      14      16      20       24        30
 //	FPR            14.8 % 5.77 % 2.33 % 0.966 % 0.415 % 0.184 % 0.084 % 0.0198 % 0.0053 % 0.00091 %
 //
-// Values outside are moved to the nearest bound, and NaN to 10.
+// Other values are clamped to these bounds; NaN stands for 10.
 func Bloom(bitsPerKey float64) Policy {
 	if math.IsNaN(bitsPerKey) {
 		bitsPerKey = defaultBloomBits
@@ -87,10 +88,11 @@ func bloomMayContainBlock(block []byte, key Key) bool {
 	return probes == 0 || bloom.MayContainIn(block[:len(block)-bloomTrailerSize], probes, key.Hash)
 }
 
-// bloomAsk is bloomMayContainBlock with as few calls as possible: see NewKey.
+// bloomBlockMayContainBytes is bloomMayContainBlock for an unhashed key. It makes as few
+// calls as possible, for the reason that NewKey states.
 //
 //go:nosplit
-func bloomAsk(block, key []byte) bool {
+func bloomBlockMayContainBytes(block, key []byte) bool {
 	probes := bloomProbes(block)
 	if probes == 0 {
 		return true
@@ -142,13 +144,13 @@ func (w *bloomWriter) Finish() ([][]byte, error) {
 }
 
 // bloomProbes returns the number of probes of a block, or 0 if the block is malformed. It checks
-// everything but the checksum, so a probe stays within the lines.
+// everything but the checksum, so that probes stay within the lines.
 func bloomProbes(block []byte) int {
 	size := len(block) - bloomTrailerSize
 	if size < bloom.LineSize || size%bloom.LineSize != 0 {
 		return 0
 	}
-	// A version or zero bytes that are not 0 make this number too large.
+	// This reads the version and the zero bytes too: any that are not 0 make it too large.
 	probes := binary.LittleEndian.Uint32(block[size+4:])
 	if uint64(binary.LittleEndian.Uint32(block[size:])) != uint64(size/bloom.LineSize) || probes > bloom.MaxProbes {
 		return 0
@@ -177,8 +179,8 @@ func openBloom(units [][]byte) (Reader, error) {
 	return &bloomReader{filter: f, size: len(block)}, nil
 }
 
-// fastBloomReader is a bloomReader for filters that bloom.Filter.Probe supports. As for nosplit,
-// see NewKey.
+// fastBloomReader is a bloomReader for filters that bloom.Filter.Probe supports. NewKey says why
+// its methods are nosplit.
 type fastBloomReader struct{ bloomReader }
 
 //go:nosplit
@@ -192,7 +194,7 @@ func (r *fastBloomReader) MayContainBytes(key []byte) bool {
 	return r.filter.Probe(Hash(key))
 }
 
-// bloomReader is the Reader of Bloom. It holds all that a probe needs except the
+// bloomReader is the Reader of Bloom. It contains all that a probe needs except the
 // line, so that a probe costs one cache miss.
 type bloomReader struct {
 	filter bloom.Filter

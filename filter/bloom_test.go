@@ -141,7 +141,7 @@ func TestBloomLengths(t *testing.T) {
 		}
 	}
 	for n := range bloomTrailerSize {
-		if _, err := Bloom(10).Open([][]byte{make([]byte, n)}); err == nil || !bloomAsk(make([]byte, n), key.Bytes) {
+		if _, err := Bloom(10).Open([][]byte{make([]byte, n)}); err == nil || !bloomBlockMayContainBytes(make([]byte, n), key.Bytes) {
 			t.Errorf("a block of %d bytes is accepted", n)
 		}
 	}
@@ -162,7 +162,7 @@ func TestFPRTwice(t *testing.T) {
 	}
 }
 
-// TestHashZero: a first key whose hash is 0 is not mistaken for a repetition.
+// TestHashZero: a first key whose hash is 0 does not count as a duplicate.
 func TestHashZero(t *testing.T) {
 	for _, p := range []Policy{Bloom(10), Fuse(8), Ribbon(10)} {
 		w := p.NewWriter()

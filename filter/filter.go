@@ -1,17 +1,19 @@
-// Package filter implements filters: sets of keys in a few bits per key. A filter never excludes a
-// key that it holds. It fails to exclude other keys at a known rate, the false positive rate (FPR).
+// Package filter implements approximate membership filters: Bloom, ribbon and binary fuse filters
+// for keys, and a range filter. A filter represents a set of keys in a few bits per key. It never
+// excludes a key of the set; it fails to exclude other keys at a known rate, the false positive rate
+// (FPR).
 package filter
 
 import "github.com/siftdb/sift/filter/internal/xxh3"
 
 // Policy is what a user configures: a family of filters and its parameters. It makes
-// writers, and opens the bytes that any configuration of its family has written. A Policy
-// is immutable and safe for concurrent use.
+// writers, and opens filters that any policy of its family has written. A Policy is
+// immutable and safe for concurrent use.
 type Policy interface {
-	// Name is the configuration, "bloom(10)" for example. Parse(Name()) returns an equal
-	// policy, for every policy of this package that is not keyed.
+	// Name is the configuration, "bloom(10)" for example. For every policy of this package
+	// that is not keyed, Parse(Name()) returns an equal policy.
 	Name() string
-	// Family identifies the format of the bytes. It is stored with them, and any policy
+	// Family identifies the format of the units. It is stored with them, and any policy
 	// of the same family can open them. A new format gets a new name. On disk; do not
 	// change.
 	Family() string
@@ -19,54 +21,55 @@ type Policy interface {
 	NewWriter() Writer
 	// Open checks units that a writer of this family has written and returns a reader
 	// over them. It takes all units or a non-empty prefix of them. The reader aliases the
-	// units; they must not change while it is in use. Only its methods may read them: they
-	// may be outside Go's heap, and are then freed when the filter is dropped. An error
-	// means that the bytes cannot be trusted; the caller then proceeds as if there were no
-	// filter.
+	// units, which must not change while it is in use. Nothing but the reader's methods may
+	// read the units after Open: they may lie outside Go's heap and be freed when the filter
+	// is dropped. An error means that the units cannot be trusted; the caller then proceeds
+	// as if there were no filter.
 	Open(units [][]byte) (Reader, error)
 }
 
-// Writer collects keys and turns them into a filter. It is used by one
-// goroutine at a time and may be used again after Finish.
+// Writer collects keys and builds a filter over them. It is not safe for concurrent
+// use. It can be used again after Finish.
 type Writer interface {
-	// Add adds a key. A key may be added again; if it was the last one added, that is
-	// free.
+	// Add adds a key. Adding a key more than once is allowed, and costs nothing if it was
+	// the last one added.
 	Add(key Key)
-	// NumKeys returns the number of keys added since the last Finish.
+	// NumKeys returns the number of keys added since the last Finish. Duplicates may or
+	// may not count.
 	NumKeys() int
-	// Finish returns the filter over the keys that were added since the last
-	// Finish, as one or more units, and empties the writer, even if it fails, as it
-	// does when there are too many keys. The caller owns the units. A filter over no
-	// keys may exclude every key.
+	// Finish returns the filter over the keys added since the last Finish, as one or
+	// more units, and empties the writer. The caller owns the units. Finish fails if
+	// there are too many keys; the writer is then empty, too. A filter over no keys may
+	// exclude every key.
 	Finish() ([][]byte, error)
 }
 
-// Reader probes one filter. It is immutable and safe for concurrent use; it cannot fail
-// and does not allocate.
+// Reader probes one filter. It is immutable and safe for concurrent use. Its methods
+// cannot fail and do not allocate.
 type Reader interface {
 	// MayContain reports false only if the key was not added.
 	MayContain(key Key) bool
 	// MayContainMany sets maybe[i] to MayContain(keys[i]) for each i, and overlaps the
 	// cache misses of the keys. len(maybe) must be at least len(keys).
 	MayContainMany(keys []Key, maybe []bool)
-	// FPR is the expected share of absent keys for which MayContain is true.
+	// FPR is the expected share of absent keys for which MayContain is true, 0 to 1.
 	FPR() float64
-	// SizeBytes is the memory that the units take.
+	// SizeBytes is the size of the units.
 	SizeBytes() int
 }
 
-// BytesReader is a Reader that takes an unhashed key. For a probe of a single filter it
-// is faster than MayContain of a new Key, since it hashes and probes in one function. The
-// readers of this package are BytesReaders.
+// BytesReader is a Reader that can be probed for an unhashed key. If only one filter is
+// probed for a key, that is faster than MayContain of a new Key, since it hashes and
+// probes in one function. The readers of this package are BytesReaders.
 type BytesReader interface {
 	Reader
 	// MayContainBytes is MayContain(NewKey(key)).
 	MayContainBytes(key []byte) bool
 }
 
-// Key is a key together with its hash, so that a lookup hashes once, however many filters
-// it probes. NewKey makes one; the zero Key is not that of an empty slice. It aliases the
-// key's bytes.
+// Key is a key together with its hash, so that a lookup hashes the key once, however many
+// filters it probes. Make one with NewKey: the zero Key has the wrong hash for an empty
+// key. A Key aliases the key's bytes.
 type Key struct {
 	Bytes []byte
 	Hash  uint64
@@ -76,8 +79,9 @@ type Key struct {
 // several filters overlap. The readers of Ribbon are Prefetchers, keyed or not.
 type Prefetcher interface {
 	Reader
-	// Prefetch begins to load the memory that a probe for the hash reads first, and does not wait
-	// for it. The hash is Key.Hash; for a KeyedReader it is Secret.Hash of the key.
+	// Prefetch starts loading the memory that a probe for the hash reads first into the cache,
+	// and does not wait for it. The hash is Key.Hash; for a KeyedReader it is Secret.Hash of the
+	// key.
 	Prefetch(hash uint64)
 }
 
@@ -85,17 +89,18 @@ type Prefetcher interface {
 //
 //go:nosplit
 func NewKey(b []byte) Key {
-	// Short keys are hashed here, without a call: the fewer instructions between the cache
-	// misses of successive probes, the more of the misses overlap. nosplit omits the stack
-	// check for the same reason.
+	// Short keys are hashed inline: the fewer instructions between the cache misses of
+	// successive probes, the more of the misses overlap. nosplit omits the stack check for
+	// the same reason.
 	if n := len(b); n > 8 && n <= 16 {
 		return Key{Bytes: b, Hash: xxh3.Sum9to16(b)}
 	}
 	return Key{Bytes: b, Hash: Hash(b)}
 }
 
-// Hash is the 64-bit hash that every filter of this package starts from: XXH3,
-// 64 bits, seed 0, default secret (github.com/Cyan4973/xxHash,
-// doc/xxhash_spec.md). The hash of "a" is e6c632b61e964e1f. For keys of 16 to
-// 128 bytes it takes half the time of XXH64. On disk; do not change.
+// Hash is the 64-bit hash on which the filters of this package are based, except keyed
+// ones and those of RocksDBBloom: XXH3, 64 bits, seed 0, default secret
+// (github.com/Cyan4973/xxHash, doc/xxhash_spec.md). The hash of "a" is
+// e6c632b61e964e1f. For keys of 16 to 128 bytes it takes half the time of XXH64. On
+// disk; do not change.
 func Hash(b []byte) uint64 { return xxh3.Sum64(b) }

@@ -27,8 +27,9 @@ import (
 //
 // There are (segments + 2) × 2^segmentLog fingerprints, none if segments is 0.
 // Fingerprint i is the width bits from bit i × width on, the lowest first; the
-// last byte is padded with zero bits. The slots of a key and its fingerprint
-// are those of internal/fuse, for the key's Hash. Anything else is rejected.
+// last byte is padded with zero bits. internal/fuse defines the slots and the
+// fingerprint that belong to a key's Hash. Blocks that do not match this
+// description are rejected.
 //
 // The block over the one key "a" with 8 bits is
 //
@@ -45,10 +46,10 @@ const (
 type fusePolicy struct{ width int }
 
 // Fuse returns the policy for 3-wise binary fuse filters with fingerprints of 4
-// to 16 bits: an FPR of 2^-bits, 1.125 fingerprints per key from a million keys
-// on (1.19 at 100,000), and three cache misses per probe, which overlap. Building
-// takes some 30 bytes of memory per key. Values outside are moved to the nearest
-// bound.
+// to 16 bits; other values are clamped to these bounds. The FPR is
+// 2^-fingerprintBits. A filter takes 1.125 fingerprints per key from a million keys
+// on, and 1.19 at 100,000. A probe costs three cache misses, which overlap. Building
+// takes some 30 bytes of memory per key.
 func Fuse(fingerprintBits int) Policy {
 	return fusePolicy{min(max(fingerprintBits, fuse.MinWidth), fuse.MaxWidth)}
 }
@@ -72,7 +73,8 @@ func fuseMayContainBlock(block []byte, key Key) bool {
 	return !ok || fuse.MayContainIn(block, shape, seed, key.Hash)
 }
 
-func fuseAsk(block, key []byte) bool { return fuseMayContainBlock(block, NewKey(key)) }
+// fuseBlockMayContainBytes is fuseMayContainBlock for an unhashed key.
+func fuseBlockMayContainBytes(block, key []byte) bool { return fuseMayContainBlock(block, NewKey(key)) }
 
 func parseFuse(args []string) (Policy, error) {
 	if len(args) != 1 {
@@ -119,8 +121,8 @@ func (w *fuseWriter) Finish() ([][]byte, error) {
 	return [][]byte{block}, nil
 }
 
-// fuseShape reads the trailer of a block and checks everything but the checksum,
-// so that a probe stays within the block.
+// fuseShape reads the trailer of a block. It checks everything but the checksum,
+// so that probes stay within the block.
 func fuseShape(block []byte) (shape fuse.Shape, seed uint8, ok bool) {
 	size := len(block) - fuseTrailerSize
 	if size < 0 {
@@ -156,7 +158,7 @@ func openFuse(units [][]byte) (Reader, error) {
 	}, nil
 }
 
-// fuseFPR is 0 for a filter over no keys, which excludes every key.
+// fuseFPR returns the FPR of a filter: 0 for one over no keys, which excludes every key.
 func fuseFPR(shape fuse.Shape) float64 {
 	if shape.Segments == 0 {
 		return 0

@@ -2,12 +2,12 @@ package filter
 
 import "sync"
 
-// hashList collects the hashes of a writer in chunks from a pool, so that
-// growing copies nothing and consecutive writers allocate little.
+// hashList collects the hashes of a writer in chunks from a pool, so that growing
+// copies nothing and successive writers allocate little.
 type hashList struct {
 	chunks []*hashChunk
-	n      int // hashes held
-	last   uint64
+	n      int    // number of hashes
+	last   uint64 // the hash added last, if n > 0
 }
 
 const hashChunkLen = 8192
@@ -40,7 +40,7 @@ func (l *hashList) each(f func(hashes []uint64)) {
 	}
 }
 
-// hashSlices are for builders that need all hashes in one slice.
+// hashSlices is a pool for builders that need all hashes in one slice.
 var hashSlices = sync.Pool{New: func() any { return new([]uint64) }}
 
 // appendTo appends all hashes to dst.

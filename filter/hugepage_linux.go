@@ -10,9 +10,9 @@ const (
 	madvCollapse = 25      // MADV_COLLAPSE, which package syscall does not name
 )
 
-// collapse asks the kernel to back b, which is zero, with huge pages now (MADV_COLLAPSE,
-// from Linux 6.1 on). Unlike MADV_HUGEPAGE it does not mark the addresses, so nothing is
-// left when the heap reuses them. Errors are ignored: huge pages only save time.
+// collapse asks the kernel to back b with huge pages now (MADV_COLLAPSE, from Linux 6.1 on).
+// REQUIRES: b is zero. Unlike MADV_HUGEPAGE it does not mark the address range, so later uses
+// of the memory by the heap are not affected. Errors are ignored: huge pages only save time.
 func collapse(b []byte) {
 	skip := int(-uintptr(unsafe.Pointer(unsafe.SliceData(b))) % hugePage)
 	if len(b) < skip+hugePage {
@@ -21,7 +21,7 @@ func collapse(b []byte) {
 	b = b[skip:]
 	b = b[:len(b)/hugePage*hugePage]
 	for i := 0; i < len(b); i += hugePage {
-		b[i] = 0 // collapsing needs a page that has been touched
+		b[i] = 0 // the kernel collapses only ranges with a page that has been touched
 	}
 	_ = syscall.Madvise(b, madvCollapse)
 }

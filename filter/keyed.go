@@ -11,39 +11,39 @@ import (
 	"github.com/siftdb/sift/filter/internal/siphash"
 )
 
-// Secret is the secret that keyed filters hash keys with. Fill it from crypto/rand.
-// Someone who learns it, or reads it from a disk, can predict false positives.
+// Secret is the secret under which keyed filters hash keys. Fill it from crypto/rand.
+// Anyone who learns it can predict false positives.
 type Secret [16]byte
 
-// Hash is the 64-bit hash that keyed filters start from: SipHash-1-3 under the
+// Hash is the 64-bit hash on which keyed filters are based: SipHash-1-3 under the
 // secret. Under the secret 00 01 .. 0f the empty key's hash is abac0158050fc4dc.
 // On disk; do not change.
 func (s *Secret) Hash(b []byte) uint64 {
 	return siphash.Sum13(binary.LittleEndian.Uint64(s[:]), binary.LittleEndian.Uint64(s[8:]), b)
 }
 
-// ErrSecret is matched by the error that a keyed policy's Open returns for a
-// filter that was written with another secret, or whose salt or check, the 16 bytes
-// that identify the secret, are damaged. It also matches ErrUnknownFamily: the filter
-// cannot be probed.
+// ErrSecret is matched by the error that a keyed policy's Open returns for a filter
+// that was written with another secret. Open returns the same error if the 16 bytes
+// that identify the secret are damaged, since it cannot tell. ErrSecret matches
+// ErrUnknownFamily: the caller proceeds as if there were no filter.
 var ErrSecret = fmt.Errorf("%w: keyed with another secret", ErrUnknownFamily)
 
-// A keyed filter is a filter of another family over hashes that depend on a
-// secret. Its family is that family's name after keyedPrefix; its unit 0 is
-// followed by
+// A keyed filter is a filter of another family, the inner filter, over hashes that
+// depend on a secret. Its family is keyedPrefix and the inner family's name. Unit 0
+// is that of the inner filter, followed by
 //
 //	offset from the end  size  field
-//	16                   8     salt, drawn for each filter
+//	16                   8     salt, random for each filter
 //	8                    8     check: identifies the secret
 //
-// both little-endian. The further units are unchanged. A key's hash h under the
-// secret is mixed with the salt before the inner filter gets it:
+// both little-endian. The other units are those of the inner filter. The inner
+// filter's hash of a key is x, from the key's hash h under the secret:
 //
 //	x = h ^ salt;  x *= ff51afd7ed558ccd;  x ^= x >> 32;  x *= c4ceb9fe1a85ec53;  x ^= x >> 29
 //
-// check is the hash, under the secret, of the 4 bytes "salt" and the salt, so that
-// a filter is never probed with another secret, which would exclude keys it holds.
-// The salts make the false positives of different filters independent.
+// check is the hash, under the secret, of the 4 bytes "salt" and the salt. It prevents
+// probes with another secret, which would be false negatives. The salts make the false
+// positives of different filters independent.
 //
 // Under the secret 00 01 .. 0f a filter of salt 1 ends in
 //
@@ -55,6 +55,7 @@ const (
 	keyedTrailerSize = 16
 )
 
+// saltCheck returns the check of a filter with the given secret and salt.
 func saltCheck(s *Secret, salt uint64) uint64 {
 	var b [12]byte
 	copy(b[:], "salt")
@@ -73,15 +74,14 @@ func salted(h, salt uint64) uint64 {
 
 var errNotKeyed = errors.New("filter: only Bloom, Fuse and Ribbon can be keyed")
 
-// Keyed returns p with its filters keyed by a secret and by a salt that each filter
-// draws. p must be Bloom, Fuse or Ribbon; None is returned unchanged. Other policies are
-// an error, since their bytes are shared with programs that do not know the secret.
-// Someone who chooses keys but does not know the secret cannot predict false positives,
-// and so cannot raise the false positive rate. Sizes and rates are those of p, plus 16
-// bytes per filter.
+// Keyed returns a policy like p whose filters are keyed by a secret, and by a random salt
+// per filter. Someone who chooses keys but does not know the secret cannot predict false
+// positives, and so cannot raise the false positive rate. p must be Bloom, Fuse or Ribbon;
+// None is returned unchanged. Other policies are an error. Filters have the false positive
+// rate of p, and take 16 bytes more.
 //
-// The policy's Name is p's in "keyed()", as in keyed(ribbon(10)). Parse does not read it,
-// since it has no secret.
+// The policy's Name is p's in "keyed()", as in keyed(ribbon(10)). Parse rejects it, since
+// it does not contain the secret.
 func Keyed(p Policy, s Secret) (Policy, error) {
 	if IsNone(p) {
 		return p, nil
@@ -174,8 +174,9 @@ func (w *keyedWriter) Finish() ([][]byte, error) {
 	return units, nil
 }
 
-// KeyedReader is the Reader of a keyed filter. MayContain hashes the key. A caller that
-// probes many filters with one secret hashes the key once and uses MayContainHash.
+// KeyedReader is the Reader of a keyed filter. MayContain hashes the key under the secret.
+// A caller that probes several filters with one secret can hash the key once with
+// Secret.Hash, and call MayContainHash.
 type KeyedReader struct {
 	inner  Reader
 	secret *Secret
@@ -196,19 +197,19 @@ func (r *KeyedReader) MayContainHash(hash uint64) bool {
 	return r.inner.MayContain(Key{Hash: salted(hash, r.salt)})
 }
 
-// Prefetch implements Prefetcher. It does nothing if the underlying reader is no Prefetcher.
+// Prefetch implements Prefetcher. It does nothing if the inner reader is no Prefetcher.
 func (r *KeyedReader) Prefetch(hash uint64) {
 	if p, ok := r.inner.(Prefetcher); ok {
 		p.Prefetch(salted(hash, r.salt))
 	}
 }
 
-// keyBatch is the number of keys that are passed on at a time.
+// keyBatch is the number of keys that MayContainMany passes to the inner reader at a time.
 const keyBatch = 64
 
 var keyBatches = sync.Pool{New: func() any { return new([keyBatch]Key) }}
 
-// MayContainMany is MayContain for many keys.
+// MayContainMany sets maybe[i] to MayContain(keys[i]) for each i.
 func (r *KeyedReader) MayContainMany(keys []Key, maybe []bool) {
 	batch := keyBatches.Get().(*[keyBatch]Key)
 	for len(keys) > 0 {
@@ -225,10 +226,10 @@ func (r *KeyedReader) MayContainMany(keys []Key, maybe []bool) {
 // FPR is the expected share of absent keys for which MayContain is true.
 func (r *KeyedReader) FPR() float64 { return r.inner.FPR() }
 
-// SizeBytes is the memory that the units take.
+// SizeBytes is the size of the units.
 func (r *KeyedReader) SizeBytes() int { return r.inner.SizeBytes() + keyedTrailerSize }
 
-// Resize implements Resizer. It returns an error if the underlying reader is no Resizer.
+// Resize implements Resizer. It fails if the inner reader is no Resizer.
 func (r *KeyedReader) Resize(units [][]byte) (Reader, error) {
 	inner, ok := r.inner.(Resizer)
 	if !ok {

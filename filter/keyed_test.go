@@ -170,14 +170,14 @@ func TestKeyedReader(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := open.(*KeyedReader)
-		ask := append(numbered("absent", 200), keys[:200]...)
+		probed := append(numbered("absent", 200), keys[:200]...)
 		var list []Key
-		for _, b := range ask {
+		for _, b := range probed {
 			list = append(list, NewKey(b))
 		}
 		maybe := make([]bool, len(list))
 		r.MayContainMany(list, maybe)
-		for i, b := range ask {
+		for i, b := range probed {
 			if one, hashed := r.MayContain(list[i]), r.MayContainHash(s.Hash(b)); one != maybe[i] || hashed != one || i >= 200 && !one {
 				t.Errorf("%s: %q: MayContain %v, MayContainHash %v, MayContainMany %v", k.Name(), b, one, hashed, maybe[i])
 			}
@@ -261,7 +261,7 @@ func BenchmarkKeyed(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			b.Run(q.Name()+"/ask", func(b *testing.B) {
+			b.Run(q.Name()+"/probe", func(b *testing.B) {
 				n := 0
 				for i := range b.N {
 					if r.MayContain(NewKey(absent[i%len(absent)])) {

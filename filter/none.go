@@ -2,13 +2,13 @@ package filter
 
 import "errors"
 
-// noneFamily is never on disk: the store writes no filter for it.
+// noneFamily is never on disk, as there are no units to store it with.
 const noneFamily = "none"
 
 type nonePolicy struct{}
 
-// None returns the policy for no filter. Its writers accept keys and write nothing:
-// Finish returns no units. Open always fails.
+// None returns the policy for no filter. Its writers accept keys, but Finish returns no
+// units. Open always fails.
 func None() Policy { return nonePolicy{} }
 
 // IsNone reports whether p is nil or None.

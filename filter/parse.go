@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// family is a filter format: its name on disk, and what opens it.
+// family is a filter format: its name on disk, and the function that opens its filters.
 type family struct {
 	name string
 	open func(units [][]byte) (Reader, error)
 }
 
-// families are the families that this package can open. A line is never removed
-// while filters of its family may be on a disk.
+// families are the families that Open can open. Do not remove a line while filters of its
+// family may be on disk.
 var families = [...]family{
 	{bloomFamily, openBloom},
 	{rocksdbFamily, openRocksDB},
@@ -22,9 +22,9 @@ var families = [...]family{
 	{ribbonFamily, openRibbon},
 }
 
-// parser reads the arguments of a policy's name.
+// parser parses the names of a policy.
 type parser struct {
-	word  string // before the parenthesis
+	word  string // the name up to the parenthesis
 	parse func(args []string) (Policy, error)
 }
 
@@ -37,9 +37,8 @@ var parsers = [...]parser{
 	{"none", parseNone},
 }
 
-// Open opens the units of a filter of any family of this package, as Policy.Open does. Damage
-// gives an error that matches ErrDamaged, another family, a keyed one included, one that matches
-// ErrUnknownFamily.
+// Open opens the units of a filter of any unkeyed family of this package, as Policy.Open does. For
+// corrupt units its error matches ErrDamaged, for other families ErrUnknownFamily.
 func Open(family string, units [][]byte) (Reader, error) {
 	for i := range families {
 		if families[i].name == family {
@@ -58,8 +57,8 @@ func Families() []string {
 	return names
 }
 
-// Parse returns the policy of a name: a word, and its arguments in parentheses.
-// Parse(p.Name()) equals p for every policy of this package that is not keyed:
+// Parse returns the policy with the given name, a word followed by arguments in parentheses.
+// Parse(p.Name()) equals p for every policy of this package that is not keyed. The names are:
 //
 //	bloom(10)            Bloom, bits per key
 //	rocksdb-bloom(10)    RocksDBBloom, bits per key

@@ -11,47 +11,47 @@ import (
 	"strings"
 )
 
-// RangePolicy is what a user configures for a range filter, which answers "is there any
-// key from lo to hi?". Keys are passed to it in two parts, a prefix and the number that
-// follows; a range lies within one prefix. It makes writers, and opens the bytes that any
-// configuration of its family has written. A RangePolicy is immutable and safe for
-// concurrent use.
+// RangePolicy is what a user configures for range filters, which answer "is there any key
+// from lo to hi?". A key consists of a prefix and a number; both ends of a range have the
+// same prefix. A RangePolicy makes writers, and opens filters that any policy of its family
+// has written. It is immutable and safe for concurrent use.
 type RangePolicy interface {
-	// Name is the configuration, "range(12)" for example. ParseRange(Name()) returns an
-	// equal policy, for every policy of this package that is not keyed.
+	// Name is the configuration, "range(12)" for example. For every policy of this package
+	// that is not keyed, ParseRange(Name()) returns an equal policy.
 	Name() string
-	// Family identifies the format of the bytes, which any policy of the family can open.
-	// On disk; do not change.
+	// Family identifies the format of the block. Any policy of the family can open it. On
+	// disk; do not change.
 	Family() string
 	// NewWriter returns an empty writer.
 	NewWriter() RangeWriter
-	// Open checks what a writer of the family has written and returns a reader over it,
-	// which aliases it. An error means that the bytes cannot be trusted; the caller then
+	// Open checks a block that a writer of the family has written and returns a reader over
+	// it, which aliases it. An error means that the block cannot be trusted; the caller then
 	// proceeds as if there were no filter.
 	Open(block []byte) (RangeReader, error)
 }
 
-// RangeWriter collects keys and builds a range filter. It must not be used by several
-// goroutines at once. It may be used again after Finish.
+// RangeWriter collects keys and builds a range filter over them. It is not safe for
+// concurrent use. It can be used again after Finish.
 type RangeWriter interface {
-	// Add adds a key. A key may be added again; if it was the last one added, that is
-	// free. The prefix is not retained.
+	// Add adds a key. Adding a key more than once is allowed, and costs nothing if it was
+	// the last one added. Add does not retain the prefix.
 	Add(prefix []byte, x uint64)
-	// NumKeys returns the number of keys added since the last Finish.
+	// NumKeys returns the number of keys added since the last Finish. Duplicates may or
+	// may not count.
 	NumKeys() int
-	// Finish returns the filter over the keys that were added since the last Finish, and
-	// empties the writer, even if it fails. The caller owns the result.
+	// Finish returns the filter over the keys added since the last Finish, and empties the
+	// writer, even if it fails. The caller owns the block.
 	Finish() ([]byte, error)
 }
 
-// RangeReader probes one range filter. It is immutable and safe for concurrent use; it
-// cannot fail and does not allocate.
+// RangeReader probes one range filter. It is immutable and safe for concurrent use. Its
+// methods cannot fail and do not allocate.
 type RangeReader interface {
-	// MayContainRange reports false only if no key was added that has the prefix and
-	// a number from lo to hi, both included. lo <= hi.
+	// MayContainRange reports false only if no key was added that has the prefix and a
+	// number from lo to hi, both inclusive. REQUIRES: lo <= hi.
 	MayContainRange(prefix []byte, lo, hi uint64) bool
-	// FPR bounds the expected share of ranges of the given length, a count of numbers,
-	// without a key for which MayContainRange is true.
+	// FPR is an upper bound on the expected share of empty ranges of length numbers for
+	// which MayContainRange is true. REQUIRES: length > 0.
 	FPR(length uint64) float64
 	// SizeBytes is the memory that the filter takes.
 	SizeBytes() int
@@ -64,17 +64,18 @@ const (
 	maxRangeShift = 56
 )
 
-// Range returns the policy for range filters with bitsPerKey bits per key, 4 to 32. For
-// ranges of up to L numbers their false positive rate is at most L/2^(bitsPerKey-2),
-// for any keys and any ranges, even right next to a key. The lowest dropBits bits of
-// each number, 0 to 56, are ignored. L is then in units of 2^dropBits, counting the units
-// at both ends, and a range that shares a unit with a key counts as one that holds it.
-// With timestamps in nanoseconds and dropBits 30, a range of a minute has a length of 57.
-// Values outside of these bounds are moved to the nearest one.
+// Range returns the policy for range filters with bitsPerKey bits per key, 4 to 32. Their
+// false positive rate for ranges of up to L numbers is at most L/2^(bitsPerKey-2), for any
+// keys and any ranges, even right next to a key.
+//
+// The filters ignore the lowest dropBits bits, 0 to 56, of each number. L then counts units
+// of 2^dropBits numbers, those at both ends included, and a range that shares a unit with a
+// key counts as containing the key. With timestamps in nanoseconds and dropBits 30, a range
+// of a minute has a length of up to 57. Values out of bounds are clamped.
 //
 // The filter is Grafite (Costa, Ferragina, Vinciguerra: Grafite: Taming Adversarial
-// Queries with Optimal Range Filters, SIGMOD 2024): a hash that keeps the numbers of a
-// block in order, with its values in Elias-Fano coding.
+// Queries with Optimal Range Filters, SIGMOD 2024): a hash that preserves the order of the
+// numbers in a block, whose values are stored in Elias-Fano coding.
 func Range(bitsPerKey, dropBits int) RangePolicy {
 	return rangePolicy{bits: min(max(bitsPerKey, minRangeBits), maxRangeBits), drop: min(max(dropBits, 0), maxRangeShift)}
 }
@@ -116,9 +117,9 @@ func ParseRange(name string) (RangePolicy, error) {
 	return nil, fmt.Errorf("filter: range filter policy %q: want %d to %d bits per key and 0 to %d dropped bits", name, minRangeBits, maxRangeBits, maxRangeShift)
 }
 
-// KeyedRange returns p with its filters keyed by a secret and by a salt that each filter
-// draws: someone who chooses keys but does not know the secret cannot predict which ranges
-// are false positives. p must be a policy of Range.
+// KeyedRange returns a policy like p whose filters are keyed by a secret, and by a random
+// salt per filter. Someone who chooses keys but does not know the secret cannot predict
+// which ranges are false positives. p must be a policy of Range; others are an error.
 func KeyedRange(p RangePolicy, s Secret) (RangePolicy, error) {
 	if p, ok := p.(rangePolicy); ok {
 		return keyedRangePolicy{p, &s}, nil
@@ -159,16 +160,16 @@ func (p keyedRangePolicy) NewWriter() RangeWriter {
 
 func (p keyedRangePolicy) Open(block []byte) (RangeReader, error) { return openRange(block, p.secret) }
 
-// rangeHash maps the numbers of a prefix to places in a universe. Numbers are divided into
+// rangeHash maps keys to places in a universe. The numbers of a prefix are divided into
 // blocks as large as the universe. The numbers of a block have consecutive places, which
-// wrap around, from a place on that depends on the prefix and the block.
+// wrap around; the prefix and the block determine the place of the first one.
 type rangeHash struct {
 	universe uint64
 	salt     uint64
 	secret   *Secret // nil: not keyed
 }
 
-// prefix hashes a prefix.
+// prefix returns the hash of a prefix.
 func (h *rangeHash) prefix(p []byte) uint64 {
 	if h.secret != nil {
 		return h.secret.Hash(p)
@@ -176,7 +177,7 @@ func (h *rangeHash) prefix(p []byte) uint64 {
 	return Hash(p)
 }
 
-// start returns the place where a block of a prefix begins.
+// start returns the place of the first number of a block, for a prefix with the given hash.
 func (h *rangeHash) start(prefix, block uint64) uint64 {
 	var v uint64
 	if h.secret != nil {
@@ -191,7 +192,7 @@ func (h *rangeHash) start(prefix, block uint64) uint64 {
 	return hi
 }
 
-// code returns the place of a number.
+// code returns the place of a number after a prefix with the given hash.
 func (h *rangeHash) code(prefix, x uint64) uint64 {
 	block := x / h.universe
 	return h.add(h.start(prefix, block), x-block*h.universe)
@@ -205,8 +206,10 @@ func (h *rangeHash) add(a, b uint64) uint64 {
 	return a + b
 }
 
+// rangeKey is a key: the hash of its prefix, and its number without the dropped bits.
 type rangeKey struct{ prefix, x uint64 }
 
+// rangeWriter is the RangeWriter of Range.
 type rangeWriter struct {
 	policy rangePolicy
 	hash   rangeHash

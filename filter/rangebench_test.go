@@ -80,10 +80,10 @@ func BenchmarkRange(b *testing.B) {
 			keys[i] = filter.NewKey(binary.BigEndian.AppendUint64(nil, x))
 		}
 		maybe := make([]bool, batch)
-		each := func(what string, ask func(group, filter int)) {
+		each := func(what string, probe func(group, filter int)) {
 			b.Run(name(what), func(b *testing.B) {
 				for i := range b.N {
-					ask(i*7%64*batch, i%size.filters)
+					probe(i*7%64*batch, i%size.filters)
 				}
 				b.ReportMetric(float64(b.Elapsed())/float64(b.N)/batch, "ns/query")
 				b.ReportMetric(float64(total)/(1<<20), "MiB")

@@ -8,14 +8,14 @@ import (
 	"sort"
 )
 
-// A range filter holds n distinct places of a universe of r, ascending, in Elias-Fano coding:
-// the lowest l bits of each as they are, and the rest as the number of zeros before its one in
-// a bit string.
+// A range filter contains n distinct places in a universe of size r, in ascending order and in
+// Elias-Fano coding. The lowest l bits of each place are stored in binary. The other bits, the
+// place's rest, are stored in unary in the upper part, where each place has a one: the rest is the
+// number of zeros before that one.
 //
 //	offset from the start  size   field
-//	0                      8u     upper: for each place as many zeros as its rest exceeds
-//	                              that of the place before, and a one; then zeros, so that
-//	                              there is one for each possible rest
+//	0                      8u     upper: the ones of the places, and a zero for each
+//	                              possible rest, 0 to (r-1)>>l
 //	8u                     8v     lower: l bits per place
 //
 //	offset from the end    size   field
@@ -24,16 +24,16 @@ import (
 //	24                     8      salt, as in keyed filters; 0 if not keyed
 //	16                     8      check, as in keyed filters; 0 if not keyed
 //	8                      1      l
-//	7                      1      number of low bits that are dropped from a number
+//	7                      1      number of low bits of each number that are dropped
 //	6                      1      version, 1
 //	5                      1      0
 //	4                      4      CRC-32C of all bytes before it
 //
-// Integers are little-endian; bit strings are in words of 64 bits, the lowest bit first, and
-// padded with zeros. u is the number of words for n + (r-1>>l) + 1 bits, v that for n*l bits;
-// both are 0 if n is.
+// Integers are little-endian. Bit strings consist of words of 64 bits, the lowest bit first, and
+// are padded with zeros. u is the number of words for n + (r-1>>l) + 1 bits, v the number of words
+// for n*l bits; both are 0 if n is 0.
 //
-// The place of a number x, without its dropped bits, after the prefix P is
+// The place of a number x, without its dropped bits, after a prefix P is
 //
 //	(start(P, x/r) + x%r) mod r,  start(P, j) = the high 64 bits of r * salted(v)
 //
@@ -54,8 +54,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 type rangeShape struct {
 	n, r  uint64
 	l     uint
-	upper int // words
-	lower int
+	upper int // size in words
+	lower int // size in words
 }
 
 func newRangeShape(n, r uint64, l uint) rangeShape {
@@ -67,14 +67,16 @@ func newRangeShape(n, r uint64, l uint) rangeShape {
 	return s
 }
 
+// upperBits returns the size of the upper part without its padding.
 func (s *rangeShape) upperBits() uint64 { return s.n + (s.r-1)>>s.l + 1 }
 
-// sampleBytes returns the memory of the samples.
+// sampleBytes returns the size of a reader's samples.
 func (s *rangeShape) sampleBytes() int { return 4 * ((s.upper + rankEvery/64 - 1) / (rankEvery / 64)) }
 
+// size returns the size of the block in bytes.
 func (s *rangeShape) size() int { return 8*(s.upper+s.lower) + rangeTrailer }
 
-// appendRange encodes ascending places. Duplicates are dropped.
+// appendRange returns the block for ascending places. It drops duplicates.
 func appendRange(codes []uint64, h *rangeHash, p rangePolicy) []byte {
 	codes = slices.Compact(codes)
 	s := newRangeShape(uint64(len(codes)), h.universe, uint(p.bits-2))
@@ -107,7 +109,7 @@ func (s *rangeShape) encode(b []byte, codes []uint64) {
 	}
 }
 
-// rankEvery is the number of bits of the upper part per sample.
+// rankEvery is the number of bits of the upper part for which a reader keeps one sample.
 const rankEvery = 512
 
 // rangeReader is the RangeReader of Range.
@@ -115,12 +117,12 @@ type rangeReader struct {
 	rangeShape
 	hash  rangeHash
 	drop  uint
-	bytes []byte // the whole block
-	lows  []byte
-	ranks []uint32 // samples: the number of ones before each rankEvery bits
+	bytes []byte   // the whole block; after Trim its trailer is zero
+	lows  []byte   // bytes from the lower part on
+	ranks []uint32 // samples: the number of ones before each rankEvery bits of the upper part
 }
 
-// openRange opens a range filter; secret is nil if it is not keyed.
+// openRange opens a range filter. secret is nil if the filter is not keyed.
 func openRange(b []byte, secret *Secret) (RangeReader, error) {
 	if len(b) < rangeTrailer {
 		return nil, damaged("range filter of %d bytes, shorter than its trailer", len(b))
@@ -168,6 +170,7 @@ func (f *rangeReader) sample() (ones uint64) {
 	return ones
 }
 
+// word returns word i of the upper part.
 func (f *rangeReader) word(i int) uint64 { return binary.LittleEndian.Uint64(f.bytes[8*i:]) }
 
 // low returns the lowest bits of place i.
@@ -181,15 +184,17 @@ func (f *rangeReader) low(i uint64) uint64 {
 	return v & (1<<f.l - 1)
 }
 
-// afterZeros returns the position after the given number of zeros of the upper part.
+// afterZeros returns the position right after the given number of zeros of the upper part.
 // REQUIRES: there are that many.
 func (f *rangeReader) afterZeros(zeros uint64) uint64 {
 	if zeros == 0 {
 		return 0
 	}
-	k := zeros - 1 // zeros before the last of them
+	k := zeros - 1 // the number of zeros before the last of them
+	// before returns the number of zeros before sample i.
 	before := func(i int) uint64 { return uint64(i)*rankEvery - uint64(f.ranks[i]) }
-	// Zeros are spread evenly except in clusters of keys: gallop from where it should be.
+	// Except in clusters of keys, zeros are spread evenly: start a galloping search at the sample
+	// where the zero would be if all were.
 	lo, hi := 0, len(f.ranks)
 	for at, step := int(float64(k)/float64(f.upperBits()-f.n)*float64(len(f.ranks))), 1; ; step *= 2 {
 		if at = min(max(at, lo), hi-1); before(at) <= k {
@@ -219,7 +224,7 @@ func (f *rangeReader) afterZeros(zeros uint64) uint64 {
 	}
 }
 
-// selectBit returns the position of the k-th one of a word, from 0.
+// selectBit returns the position of the k-th one of a word; k counts from 0.
 func selectBit(w uint64, k int) int {
 	at := 0
 	for size := 32; size >= 8; size /= 2 {
@@ -235,8 +240,8 @@ func selectBit(w uint64, k int) int {
 	return at + bits.TrailingZeros64(w)
 }
 
-// run returns the number of zeros from a position of the upper part to the next one, or, with
-// invert all ones, the number of ones to the next zero.
+// run returns the number of consecutive zeros from a position of the upper part on. If invert is
+// all ones, it returns the number of consecutive ones.
 func (f *rangeReader) run(pos uint64, invert uint64) uint64 {
 	start := pos
 	for i := int(pos / 64); i < f.upper; i++ {
@@ -251,11 +256,11 @@ func (f *rangeReader) run(pos uint64, invert uint64) uint64 {
 func (f *rangeReader) ones(pos uint64) uint64  { return f.run(pos, ^uint64(0)) }
 func (f *rangeReader) zeros(pos uint64) uint64 { return f.run(pos, 0) }
 
-// any reports whether there is a place from lo to hi.
+// any reports whether the filter contains a place from lo to hi.
 func (f *rangeReader) any(lo, hi uint64) bool {
 	rest := lo >> f.l
 	pos := f.afterZeros(rest)
-	i := pos - rest // the number of places before
+	i := pos - rest // the number of places with a smaller rest
 	if n := f.ones(pos); n > 0 {
 		low := lo & (1<<f.l - 1)
 		at := uint64(0)
@@ -278,11 +283,11 @@ func (f *rangeReader) any(lo, hi uint64) bool {
 	return rest<<f.l|f.low(i) <= hi
 }
 
-// from reports whether the filter holds one of the length+1 places from place on, which wrap
+// from reports whether the filter contains any of the length+1 places from place on, which wrap
 // around at the end of the universe.
 func (f *rangeReader) from(place, length uint64) bool {
 	if f.r != f.hash.universe {
-		place %= f.r
+		place %= f.r // trimmed
 	}
 	if length < f.r-place {
 		return f.any(place, place+length)
@@ -290,8 +295,7 @@ func (f *rangeReader) from(place, length uint64) bool {
 	return f.any(place, f.r-1) || f.any(0, length-(f.r-place))
 }
 
-// MayContainRange reports false only if no key was added that has the prefix and a
-// number from lo to hi, both included.
+// MayContainRange implements RangeReader.
 func (f *rangeReader) MayContainRange(prefix []byte, lo, hi uint64) bool {
 	if f.n == 0 || lo > hi {
 		return false
@@ -310,8 +314,7 @@ func (f *rangeReader) MayContainRange(prefix []byte, lo, hi uint64) bool {
 	return f.from(f.hash.code(p, lo), next-1-lo) || f.from(f.hash.code(p, next), hi-next)
 }
 
-// FPR bounds the expected share of ranges of the given length without a key for which
-// MayContainRange is true.
+// FPR implements RangeReader.
 func (f *rangeReader) FPR(length uint64) float64 {
 	if f.n == 0 {
 		return 0
@@ -323,5 +326,5 @@ func (f *rangeReader) FPR(length uint64) float64 {
 	return min(1, float64(units)*float64(f.n)/float64(f.r))
 }
 
-// SizeBytes is the memory that the filter takes.
+// SizeBytes implements RangeReader.
 func (f *rangeReader) SizeBytes() int { return len(f.bytes) + 4*len(f.ranks) }

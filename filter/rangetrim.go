@@ -7,31 +7,32 @@ import (
 	"strings"
 )
 
-// A Grafite filter is trimmed by halving its universe: a place in the smaller one is the
-// place in the larger one modulo the smaller size, so the numbers of a block stay in order,
-// apart from wrapping around. Each halving saves a bit per key and doubles the FPR. Trimmed
-// filters exist only in memory.
+// Trim halves the universe of a Grafite filter, once or more: a place in the smaller universe
+// is the place in the larger one modulo the smaller size. So the numbers of a block still have
+// consecutive places that wrap around. Each halving saves a bit per key and doubles the FPR.
+// Trimmed filters exist only in memory.
 
 // RangeTrimmer is a RangeReader that can be trimmed to less memory. The readers of Range are
 // RangeTrimmers.
 type RangeTrimmer interface {
 	RangeReader
-	// Trim returns a filter over the same keys with so many bits per key; each bit less
-	// doubles the FPR. It returns nil if bitsPerKey is too small, and the receiver itself if
-	// that has no more bits. A new filter does not alias the receiver's bytes.
+	// Trim returns a filter over the same keys with bitsPerKey bits per key. Each bit less
+	// doubles the FPR. It returns nil if bitsPerKey is too small, and the receiver if that has
+	// no more than bitsPerKey bits. A new filter does not alias the receiver's block.
 	Trim(bitsPerKey int) RangeReader
 }
 
-// RangeStep is a size that a range filter can be trimmed to.
+// RangeStep is a size to which a range filter can be trimmed.
 type RangeStep struct {
 	BitsPerKey int
-	Bytes      int64   // its memory, at most
-	FPR        float64 // for ranges of the given length
+	Bytes      int64   // upper bound on the memory
+	FPR        float64 // upper bound for ranges of the length passed to RangeSteps
 }
 
-// RangeSteps returns the useful sizes, ascending, of a filter over a number of keys. policy is
-// the policy's name. Sizes are useful if their false positive rate for ranges of the given
-// length is at most one half, and so is the whole filter. It returns nil for unknown policies.
+// RangeSteps returns the useful sizes, ascending, of a filter over keys keys. policy is the
+// name of the policy that wrote it, keyed or not. A size is useful if its false positive rate
+// for ranges of length numbers is at most one half; the full size always is. RangeSteps
+// returns nil for unknown policies.
 func RangeSteps(policy string, keys int, length uint64) []RangeStep {
 	if inner, keyed := strings.CutPrefix(policy, "keyed("); keyed {
 		policy = strings.TrimSuffix(inner, ")")
@@ -59,7 +60,7 @@ func (f *rangeReader) Trim(bitsPerKey int) RangeReader {
 	switch {
 	case bitsPerKey < minRangeBits:
 		return nil
-	case drop <= 0 || f.r&(1<<drop-1) != 0: // no writer of this package makes such a universe
+	case drop <= 0 || f.r&(1<<drop-1) != 0: // a universe that cannot be halved so often; no writer of this package makes one
 		return f
 	}
 	r := f.r >> drop
@@ -76,7 +77,7 @@ func (f *rangeReader) Trim(bitsPerKey int) RangeReader {
 	return t
 }
 
-// places returns the places, ascending.
+// places returns the places in ascending order.
 func (f *rangeReader) places() iter.Seq[uint64] {
 	return func(yield func(place uint64) bool) {
 		i := uint64(0)

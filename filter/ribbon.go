@@ -20,10 +20,11 @@ const (
 	maxRibbonFPR      = 0.5
 	minRibbonFPR      = 1.0 / (1 << maxRibbonColumns)
 
-	// ribbonColumnShare is the least share of the bits per key that are columns:
-	// below a few thousand keys a filter takes more bits per key instead.
+	// ribbonColumnShare is the minimum number of columns per bit per key. Below a few thousand
+	// keys, where the rest of a filter weighs more, it takes more bits per key instead.
 	ribbonColumnShare = 0.95
-	// ribbonSplit is the number of bytes of columns from which on a filter has several units.
+	// ribbonSplit is the size of the columns in bytes from which on a filter may have several
+	// units.
 	ribbonSplit = 16 << 10
 )
 
@@ -31,27 +32,27 @@ const (
 // fpr. The other field is 0.
 type ribbonPolicy struct{ bitsPerKey, fpr float64 }
 
-// Ribbon returns the policy for bumped ribbon filters, the smallest there are: 0.3 %
-// above the information limit. bitsPerKey, 1 to 20 and not necessarily whole, is what
-// a filter takes in all, and gives these false positive rates:
+// Ribbon returns the policy for bumped ribbon filters, the smallest of this package: at a
+// million keys they are 0.3 % above the information limit. bitsPerKey is the total size, 1
+// to 20 and not necessarily whole. The false positive rates are:
 //
 //	bits per key           4      6      8       10      12       14        16        20
 //	FPR at a million keys  6.39 % 1.60 % 0.402 % 0.101 % 0.0252 % 0.00633 % 0.00159 % 0.00010 %
 //	FPR at 100,000         6.42 % 1.61 % 0.404 % 0.101 % 0.0255 % 0.00639 % 0.00161 % 0.00010 %
 //	FPR at 10,000          6.57 % 1.66 % 0.418 % 0.106 % 0.0266 % 0.00709 % 0.00181 % 0.00012 %
 //
-// Below some 2,000 keys a filter takes more bits per key rather than a much higher FPR.
+// Below some 2,000 keys, filters take more bits per key, since their FPR would be much
+// higher otherwise. Values out of bounds are clamped; NaN stands for 10.
 //
-// From 16 KiB on, a filter is written in units of 4 bits per key, the last of 2 to 5 (one
-// unit if 5 suffice). The last units can be dropped and loaded again: the first k units are
-// a filter with an FPR of 16^-k. Trim trims a unit in steps of one bit per key. Its readers
-// are Resizers.
+// From 16 KiB on, a filter is written in units of 4 bits per key, the last of 2 to 5 (a
+// single unit if 5 suffice). The last units can be dropped and loaded again: the first k
+// units, if not all, are a filter with an FPR of 16^-k. Readers are Resizers, and Trim
+// shortens a unit in steps of one bit per key.
 //
-// Building takes 8 bytes of memory per key, and another 25 per key of the chunks that are
-// being built, of some 130,000 keys each. Chunks are built in parallel where processors are
-// idle. The filter's bytes depend only on the set of keys and how many were added.
-//
-// Values outside are moved to the nearest bound, and NaN to 10.
+// Building takes 8 bytes of memory per key, and another 25 for each key of the chunks that
+// are being built. A chunk has some 130,000 keys. Chunks are built in parallel where
+// processors are idle. The filter's bytes depend only on the set of keys and on how many
+// were added, duplicates included.
 func Ribbon(bitsPerKey float64) Policy {
 	if math.IsNaN(bitsPerKey) {
 		bitsPerKey = defaultRibbonBits
@@ -59,13 +60,13 @@ func Ribbon(bitsPerKey float64) Policy {
 	return ribbonPolicy{bitsPerKey: min(max(bitsPerKey, minRibbonBits), maxRibbonBits)}
 }
 
-// RibbonFPR returns the policy for bumped ribbon filters with a false positive rate
-// of fpr, 2^-20 to 0.5, at any number of keys. They take log2(1/fpr) bits per key and
-// 0.3 % more at a million keys, 1 % at 10,000, 3 % at 2,000. When fpr is not a power
-// of two, some keys have one of the two powers next to it and some the other, which
+// RibbonFPR returns the policy for bumped ribbon filters with a false positive rate of
+// fpr, 2^-20 to 0.5, at any number of keys. Their size is log2(1/fpr) bits per key, plus
+// 0.3 % at a million keys, 1 % at 10,000, 3 % at 2,000. If fpr is not a power of two, the
+// rate is one of the neighboring powers for some keys and the other one for the rest, which
 // costs up to another 0.09 bits per key: 1.2 % for an FPR of 1 %.
 //
-// Values outside are moved to the nearest bound, and NaN to 0.001.
+// Values out of bounds are clamped; NaN stands for 0.001.
 func RibbonFPR(fpr float64) Policy {
 	if math.IsNaN(fpr) {
 		fpr = 0.001
@@ -110,11 +111,12 @@ func (p ribbonPolicy) columns(n int) []ribbon.Columns {
 	layers := ribbon.Estimate(n)
 	segments, thresholds, _ := layers.Sizes()
 
-	// The bytes must be the same on every machine: products are rounded before they
-	// are added, and nothing depends on how a logarithm is rounded.
+	// Filters must have the same bytes on every machine. So products are rounded, by a
+	// conversion to float64, before they are added (Go may fuse x*y + z), and nothing depends
+	// on how a logarithm is rounded.
 	var count, cut int
 	if p.fpr != 0 {
-		// A share q of the keys has a column less: (1 + q) / 2^count = fpr.
+		// A share q of the keys has one column fewer: (1 + q) / 2^count = fpr.
 		_, exp := math.Frexp(p.fpr)
 		count = 1 - exp
 		q := math.Ldexp(p.fpr, count) - 1
@@ -187,7 +189,8 @@ func (r *ribbonReader) MayContain(key Key) bool {
 	return r.table.After(key.Hash, v)
 }
 
-// MayContainBytes hashes the key and probes the first plane in one function: see NewKey.
+// MayContainBytes hashes the key and probes the first plane in one function, for the reason that
+// NewKey states.
 //
 //go:nosplit
 func (r *ribbonReader) MayContainBytes(key []byte) bool {
@@ -235,10 +238,9 @@ func (r *ribbonReader) SizeBytes() int {
 // Resizer is a Reader whose units can be dropped and added again.
 type Resizer interface {
 	Reader
-	// Resize returns a reader over more or fewer units of the same filter, a non-empty
-	// prefix of them. Units that the receiver has, in the same memory, are not verified
-	// again, so that dropping units takes no time, and adding one takes one pass over it.
-	// The receiver is unchanged.
+	// Resize returns a reader over units, a non-empty prefix of the units of the same filter.
+	// It does not verify units again that the receiver has, in the same memory: dropping units
+	// is cheap, and adding one takes one pass over it. The receiver is unchanged.
 	Resize(units [][]byte) (Reader, error)
 }
 

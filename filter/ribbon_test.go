@@ -191,7 +191,7 @@ func TestRibbonBlockCounts(t *testing.T) {
 		block[len(block)-8] = c.count
 		for i := range byte(20) {
 			key := []byte{i}
-			if got := ribbonMayContainBlock(block, NewKey(key)); got != c.want || ribbonAsk(block, key) != got {
+			if got := ribbonMayContainBlock(block, NewKey(key)); got != c.want || ribbonBlockMayContainBytes(block, key) != got {
 				t.Errorf("%s: key %d is %v", c.desc, i, got)
 			}
 		}
@@ -201,8 +201,9 @@ func TestRibbonBlockCounts(t *testing.T) {
 	}
 }
 
-// TestRibbonAsk: asking for the bytes of a key, of any length, is asking for the key.
-func TestRibbonAsk(t *testing.T) {
+// TestRibbonBlockMayContainBytes: a probe for the bytes of a key, of any length, has the result of a
+// probe for the key.
+func TestRibbonBlockMayContainBytes(t *testing.T) {
 	var keys []Key
 	key := func(n, i int) []byte { return append(fmt.Appendf(nil, "%03d", i), make([]byte, n)...) }
 	const n = 20_000 // enough for several layers
@@ -218,8 +219,8 @@ func TestRibbonAsk(t *testing.T) {
 		i += n - 150
 		k := key(i%40, i)
 		may := ribbonMayContainBlock(block, NewKey(k))
-		if ribbonAsk(block, k) != may || !may && i < n {
-			t.Errorf("key %d: %t, asked %t", i, may, !may)
+		if ribbonBlockMayContainBytes(block, k) != may || !may && i < n {
+			t.Errorf("key %d: %t, by its bytes %t", i, may, !may)
 		}
 		if !may {
 			excluded++
@@ -230,8 +231,8 @@ func TestRibbonAsk(t *testing.T) {
 	}
 }
 
-// TestRibbonBlockOfShortUnits joins a unit behind a trimmed one: it is not probed, since it is not
-// known which columns it has.
+// TestRibbonBlockOfShortUnits joins a unit after a trimmed one: it is not probed, since its columns
+// are unknown.
 func TestRibbonBlockOfShortUnits(t *testing.T) {
 	p := Ribbon(8)
 	keys := ribbonKeys(21, 30_000)

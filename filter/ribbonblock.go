@@ -8,21 +8,21 @@ import (
 	"github.com/siftdb/sift/filter/internal/xxh3"
 )
 
-// ribbonBlockFamily names the units of a Ribbon filter, joined. On disk; do not change.
+// ribbonBlockFamily is the family of the joined units of a Ribbon filter. On disk; do not change.
 const ribbonBlockFamily = "sift.Ribbon.joined"
 
 func (p ribbonPolicy) BlockFamily() string { return ribbonBlockFamily }
 
-// ribbonTail is the size of the end of joined units: the trailer of unit 0 and that of the block.
+// ribbonTail is the size of the tail of joined units: the trailer of unit 0 and that of the block.
 const ribbonTail = ribbonTrailerSize + joinedTrailer
 
-var _ = [1]struct{}{}[ribbonTail-ribbon.TailSize] // ProbeTail reads both
+var _ = [1]struct{}{}[ribbonTail-ribbon.TailSize] // fails to compile unless both are equal
 
 func (p ribbonPolicy) MayContainBlock(block []byte, key Key) bool {
 	return ribbonMayContainBlock(block, key)
 }
 
-// ribbonMayContainBlock reads the end of the block, which describes the units, and then the
+// ribbonMayContainBlock reads the tail of the block, which describes the units, and then the
 // first plane, where most probes of absent keys end.
 //
 //go:nosplit
@@ -37,11 +37,11 @@ func ribbonMayContainBlock(block []byte, key Key) bool {
 	return ribbonBlockMay(block, key.Hash, v == ribbon.Passed)
 }
 
-// ribbonAsk is ribbonMayContainBlock with as few calls as possible. It reads the end of the
-// block before it hashes the key: see NewKey.
+// ribbonBlockMayContainBytes is ribbonMayContainBlock for an unhashed key. It makes as few calls
+// as possible, and reads the tail before it hashes the key, for the reason that NewKey states.
 //
 //go:nosplit
-func ribbonAsk(block, key []byte) bool {
+func ribbonBlockMayContainBytes(block, key []byte) bool {
 	if !hasRibbonTail(block) {
 		return true
 	}
@@ -58,14 +58,14 @@ func ribbonAsk(block, key []byte) bool {
 	return ribbonBlockMay(block, hash, v == ribbon.Passed)
 }
 
-// hasRibbonTail reports whether a block ends as 1 to maxRibbonUnits joined units do.
+// hasRibbonTail reports whether a block ends like 1 to maxRibbonUnits joined units.
 func hasRibbonTail(block []byte) bool {
 	const one = joinedMagic<<32 | joinedVersion<<8 | 1
 	return len(block) >= ribbonTail && binary.LittleEndian.Uint64(block[len(block)-8:])-one < maxRibbonUnits
 }
 
-// ribbonBlockMay probes all planes of joined units, or all but the first if that has already
-// passed the hash. It returns true if the lengths contradict each other.
+// ribbonBlockMay probes all planes of joined units, without the first one if passed says that the
+// hash has passed it. It returns true if the lengths in the block contradict each other.
 // REQUIRES: hasRibbonTail(block).
 func ribbonBlockMay(block []byte, hash uint64, passed bool) bool {
 	t := (*[ribbonTail]byte)(block[len(block)-ribbonTail:])
@@ -95,7 +95,7 @@ func ribbonBlockMay(block []byte, hash uint64, passed bool) bool {
 		data := block[begin:end]
 		p := ribbon.Columns{First: int(i) * ribbon.PlaneColumns, Count: ribbon.PlaneColumns}
 		if words := uint64(len(data)) / 8; words != segments*ribbon.PlaneColumns {
-			// Only the last unit may have another size, from which its columns follow.
+			// Only the last unit may have another size, which determines its columns.
 			if words > math.MaxUint32 || segments-1 >= math.MaxUint32 {
 				return true
 			}

@@ -19,7 +19,7 @@ import (
 //	                 +---------+------------+------------+
 //
 //	trailer  0  4  segments  number of segments, s
-//	         4  4  cut       how many of these, the first ones, have one column fewer
+//	         4  4  cut       number of segments, the first ones, that have one column fewer
 //	         8  1  count     columns of the unit, at least 1
 //	         9  1  l         number of layers, 0 to 8
 //	        10  1  unit      0, 1, …
@@ -27,18 +27,20 @@ import (
 //	        12  4  checksum  lower half of XXH64 of all bytes of the unit before it; the
 //	                         seed is 0 for unit 0, and unit 0's checksum for the others
 //
-// Any non-empty prefix of the units is a filter. All units but the last one have count 4
-// and cut 0; all together have at most 24 columns. Columns take 8 × (s × count - cut) bytes.
+// Any non-empty prefix of the units is a filter. All units but the last have count 4 and cut
+// 0. All units together have at most 24 columns. The columns of a unit take
+// 8 × (s × count - cut) bytes.
 //
 // Package internal/ribbon defines how rows are divided into layers, chunks, segments and
 // buckets, how the columns of a plane, the thresholds and the layers are laid out, and which
-// rows and fingerprint a key's Hash has. Each unit repeats the layers of unit 0; they
-// determine s and the length of the thresholds. A filter over no keys has no layers.
+// rows and which fingerprint belong to a key's Hash. Each unit repeats the layers of unit 0;
+// they determine s and the length of the thresholds. A filter over no keys has no layers.
 //
-// Anything else is rejected. The columns come first so that they are aligned in aligned
-// memory.
+// Units that do not match this description are rejected. The columns come first so that they
+// are aligned if the unit is.
 //
-// The only unit over the keys "one", "two" and "three" for an FPR of 0.25, two columns:
+// The only unit of the filter over the keys "one", "two" and "three" for an FPR of 0.25, which
+// has two columns:
 //
 //	01 00 00 00 00 00 00 00  03 00 00 00 00 00 00 00
 //	01 00 00 00
@@ -53,7 +55,8 @@ const (
 	maxRibbonUnits    = ribbon.MaxColumns/ribbon.PlaneColumns + 1
 )
 
-// ribbonSpare returns how much capacity Build leaves after the columns, for the rest of a unit.
+// ribbonSpare returns how many bytes of capacity Build must leave after the columns, for the rest
+// of a unit.
 func ribbonSpare(n int) int {
 	layers := ribbon.Estimate(n)
 	_, thresholds, _ := layers.Sizes()
@@ -139,7 +142,7 @@ func ribbonSum(b []byte, seed uint32) uint32 {
 
 func openRibbon(units [][]byte) (Reader, error) { return openRibbonAfter(nil, units) }
 
-// openRibbonAfter opens units. Those that old has are not verified again; old may be nil.
+// openRibbonAfter opens units. It does not verify units again that old, which may be nil, has.
 func openRibbonAfter(old *ribbonReader, units [][]byte) (Reader, error) {
 	if len(units) < 1 || len(units) > maxRibbonUnits {
 		return nil, damaged("Ribbon filter with %d units", len(units))
@@ -172,7 +175,8 @@ func openRibbonAfter(old *ribbonReader, units [][]byte) (Reader, error) {
 			at := len(u.body) - int(n)
 			u.body, thresholds = u.body[:at], u.body[at:]
 			layers, segments, flags, r.sum = u.layers, u.segments, u.flags, u.sum
-			// Most probes read a few of these bytes: a copy keeps them apart from the columns.
+			// Most probes read the thresholds, which are few: a copy keeps them compact in the
+			// cache, apart from the columns.
 			thresholds = slices.Clone(thresholds)
 		} else if string(u.layers) != string(layers) || u.segments != segments || u.flags != flags {
 			return nil, damaged("Ribbon unit %d belongs to another filter", i)

@@ -6,12 +6,12 @@ import (
 	"github.com/siftdb/sift/filter/internal/ribbon"
 )
 
-// maxRibbonEstimate is the number of keys up to which a filter's layers are estimated;
-// beyond it sizes are extrapolated in proportion.
+// maxRibbonEstimate is the number of keys up to which expect estimates a filter's layers.
+// Beyond it, sizes are extrapolated in proportion.
 const maxRibbonEstimate = 1 << 24
 
-// expect returns what the estimate of the layers gives. The bytes are within 0.5 % from
-// 1,000 keys on.
+// expect returns the size and FPR for the estimated layers. From 1,000 keys on, the size is
+// off by at most 0.5 %.
 func (p ribbonPolicy) expect(n float64) (bytes, fpr float64) {
 	at := min(n, maxRibbonEstimate)
 	layers := ribbon.Estimate(int(at))
@@ -28,5 +28,5 @@ func (p ribbonPolicy) expect(n float64) (bytes, fpr float64) {
 	return bytes * n / at, math.Ldexp(1+share, -(last.First + last.Count))
 }
 
-// chooseRibbon returns the policy whose rate is p, or the nearest bound.
+// chooseRibbon returns the policy whose FPR is p, clamped to RibbonFPR's bounds.
 func chooseRibbon(_, p float64) Policy { return RibbonFPR(p) }

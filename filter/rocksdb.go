@@ -21,11 +21,11 @@ import (
 // RocksDB writes an odd number of lines. A block over no keys is five zero
 // bytes; it is opened as a filter that returns true for every key.
 //
-// There is no checksum: the table that holds the block has one, and a reader of
-// this family trusts the lines. It rejects blocks whose length contradicts
-// numLines, and numbers of probes outside 1 to 30; so RocksDB's newer filters,
-// which share the name and have 255 there, are ignored. RocksDB and pebble
-// exclude every key if a block is too short.
+// There is no checksum: the table that contains the block has one, and a reader
+// of this family trusts the lines. It rejects blocks whose length contradicts
+// numLines, and those whose probes are not 1 to 30. So it rejects RocksDB's newer
+// filters, which share the name and have 255 there. Unlike this package, RocksDB
+// and pebble exclude every key if a block is too short.
 //
 // The block over the one key "a" at 10 bits per key is 69 bytes, zero but for
 //
@@ -46,13 +46,15 @@ const (
 
 type rocksdbPolicy struct{ bitsPerKey int }
 
-// RocksDBBloom returns the policy that writes pebble's and RocksDB's legacy
-// Bloom filters byte for byte, for tables that those engines read too. Its hash
-// has 32 bits and its probes repeat: at 10 bits per key its FPR is 1.14 % for
-// small tables and 1.36 % for 10 million keys, and beyond some 12 bits per key
-// more bits gain little; keys that differ in a few decimal digits can have ten
-// times the FPR. bitsPerKey is 1 to 100; values outside are moved to the
-// nearest bound. It uses Key.Bytes, not Key.Hash.
+// RocksDBBloom returns the policy that writes pebble's and RocksDB's legacy Bloom
+// filters byte for byte, for tables that those engines read too. bitsPerKey is 1 to
+// 100; other values are clamped to these bounds. The filters use Key.Bytes, not
+// Key.Hash.
+//
+// Their hash has only 32 bits, and the probes of a key can coincide. At 10 bits per
+// key the FPR is 1.14 % for small tables and 1.36 % for 10 million keys. More than
+// some 12 bits per key gain little. Keys that differ in a few decimal digits can have
+// ten times the FPR.
 func RocksDBBloom(bitsPerKey int) Policy {
 	return rocksdbPolicy{min(max(bitsPerKey, minRocksDBBits), maxRocksDBBits)}
 }
@@ -70,10 +72,10 @@ func (p rocksdbPolicy) Open(units [][]byte) (Reader, error) { return openRocksDB
 func (p rocksdbPolicy) BlockFamily() string { return rocksdbFamily }
 
 func (p rocksdbPolicy) MayContainBlock(block []byte, key Key) bool {
-	return rocksdbAsk(block, key.Bytes)
+	return rocksdbBlockMayContainBytes(block, key.Bytes)
 }
 
-func rocksdbAsk(block, key []byte) bool {
+func rocksdbBlockMayContainBytes(block, key []byte) bool {
 	data, probes, err := rocksdbLines(block)
 	return err != nil || bloom.LegacyMayContainIn(data, probes, bloom.LegacyHash(key))
 }
@@ -95,7 +97,7 @@ func parseRocksDB(args []string) (Policy, error) {
 // rocksdbWriter is the Writer of RocksDBBloom.
 type rocksdbWriter struct {
 	bitsPerKey int
-	hashes     hashList // of 32 bits
+	hashes     hashList // each of 32 bits
 }
 
 func (w *rocksdbWriter) Add(key Key) { w.hashes.add(uint64(bloom.LegacyHash(key.Bytes))) }

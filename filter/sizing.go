@@ -8,12 +8,13 @@ import (
 	"github.com/siftdb/sift/filter/internal/fuse"
 )
 
-// Parameters are named as in textbooks: n keys, m bits, k probes, p the false
-// positive rate. They are real numbers. Unless stated otherwise, functions return
-// NaN for negative numbers and NaN, and the limit for 0 and infinity.
+// Parameters have their textbook names: n is the number of keys, m of bits, k of
+// probes, and p is the false positive rate. They are real numbers. Unless stated
+// otherwise, functions return NaN for negative numbers and NaN, and the mathematical
+// limit, if there is one, for 0 and infinity.
 
-// LimitBits is the information-theoretic limit: the least number of bits per key
-// of any filter with false positive rate p, log2(1/p). It is 0 for p >= 1 and
+// LimitBits is the information-theoretic limit: the minimum number of bits per key
+// of a filter with false positive rate p, log2(1/p). It is 0 for p >= 1 and
 // infinite for 0.
 func LimitBits(p float64) float64 {
 	if p >= 1 {
@@ -22,9 +23,9 @@ func LimitBits(p float64) float64 {
 	return -math.Log2(p) // NaN for a negative number and for NaN
 }
 
-// ClassicBits is the number of bits per key that a classic Bloom filter, with one
-// bit array for all probes, needs for p with the best number of probes:
-// log2(1/p) / ln 2, which is 1.44 times the limit.
+// ClassicBits is the number of bits per key that a classic Bloom filter, which has
+// one bit array for all probes, needs for the false positive rate p with the best
+// number of probes: log2(1/p) / ln 2, which is 1.44 times the limit.
 func ClassicBits(p float64) float64 { return LimitBits(p) / math.Ln2 }
 
 // ClassicNumBits is the size m of a classic Bloom filter of n keys, rounded up
@@ -39,10 +40,10 @@ func ClassicNumBits(n, p float64) float64 {
 	return math.Ceil(n * ClassicBits(p))
 }
 
-// ClassicProbes is the whole number k of probes, at least one, that gives a
-// classic Bloom filter of so many bits per key its lowest false positive rate.
-// It is one of the two neighbors of bitsPerKey × ln 2, and not always the
-// nearer one. It is 0 for negative numbers, for NaN, and where k would exceed 2^31.
+// ClassicProbes is the number k of probes, at least one, that gives a classic Bloom
+// filter of bitsPerKey bits per key its lowest false positive rate. It is one of the
+// two whole numbers next to bitsPerKey × ln 2, and not always the nearer one. It is 0
+// for negative numbers, for NaN, and where k would exceed 2^31.
 func ClassicProbes(bitsPerKey float64) int {
 	best := bitsPerKey * math.Ln2
 	if math.IsNaN(best) || best < 0 || best > math.MaxInt32 {
@@ -103,7 +104,7 @@ type Size struct {
 	Bytes      float64
 	FPR        float64
 	OverLimit  float64 // BitsPerKey ÷ LimitBits(FPR): 1 is optimal; infinite if FPR is 1
-	Reached    bool    // whether FPR is at most the requested one, within 0.5 %
+	Reached    bool    // whether FPR is at most 1.005 times the requested one; Expect always sets it
 }
 
 // sizer is a policy that knows its sizes.
@@ -127,23 +128,24 @@ func Expect(p Policy, n float64) (s Size, ok bool) {
 
 const maxSizeKeys = 1 << 48
 
-// size fills a Size.
-func size(name string, n, bytes, fpr, asked float64) Size {
+// size returns the Size of a filter over n keys; requested is the FPR for Size.Reached.
+func size(name string, n, bytes, fpr, requested float64) Size {
 	return Size{
 		Name:       name,
 		BitsPerKey: bytes * 8 / n,
 		Bytes:      bytes,
 		FPR:        fpr,
 		OverLimit:  bytes * 8 / n / LimitBits(fpr),
-		// Rounding to whole probes, keys or lines may miss it slightly.
-		Reached: fpr <= asked*1.005,
+		// Rounding to whole probes, keys or lines may miss the rate slightly.
+		Reached: fpr <= requested*1.005,
 	}
 }
 
-// CompareSizes returns the size of each family for n keys, 1 to 2^48, and a false
-// positive rate p, in (0, 1), after those of the information-theoretic limit and of
-// a classic Bloom filter. Each family has its smallest configuration that reaches
-// p, or one near its lowest rate, with Reached false. Other arguments are an error.
+// CompareSizes returns the sizes of filters over n keys, 1 to 2^48, with a false
+// positive rate of p, in (0, 1): first the information-theoretic limit, then a classic
+// Bloom filter, then each family of this package. A family is represented by its
+// smallest policy that reaches p, or by one near its lowest rate, with Reached false.
+// Other arguments are an error.
 func CompareSizes(n, p float64) ([]Size, error) {
 	if !(n >= 1 && n <= maxSizeKeys) {
 		return nil, fmt.Errorf("filter: number of keys %v is outside [1, 2^48]", n)
@@ -166,8 +168,8 @@ func CompareSizes(n, p float64) ([]Size, error) {
 	return sizes, nil
 }
 
-// choosers return the smallest policy of each family that has a false positive
-// rate of at most p with n keys, or one near the lowest rate if there is none.
+// choosers are a function per family that returns the family's smallest policy with
+// an FPR of at most p for n keys, or one near its lowest rate if there is none.
 var choosers = [...]func(n, p float64) Policy{
 	chooseBloom,
 	chooseFuse,
@@ -175,7 +177,7 @@ var choosers = [...]func(n, p float64) Policy{
 	chooseRocksDB,
 }
 
-// expect returns the model of internal/bloom for the number of lines that is written.
+// expect uses the model of internal/bloom for the number of lines that a writer makes.
 func (p bloomPolicy) expect(n float64) (bytes, fpr float64) {
 	lines := float64(bloom.NumLines(n, p.bitsPerKey))
 	return lines*bloom.LineSize + bloomTrailerSize, bloom.LinesFPR(n, lines, bloom.Probes(p.bitsPerKey))
@@ -184,7 +186,7 @@ func (p bloomPolicy) expect(n float64) (bytes, fpr float64) {
 // chooseBloom searches for the bits per key in steps of 0.01.
 func chooseBloom(n, p float64) Policy {
 	const step = 100
-	lo, hi := minBloomBits*step, maxBloomBits*step // hi is taken even if it does not reach p
+	lo, hi := minBloomBits*step, maxBloomBits*step // the result is hi if none reaches p
 	for lo < hi {
 		mid := (lo + hi) / 2
 		if _, fpr := (bloomPolicy{float64(mid) / step}).expect(n); fpr <= p {
@@ -196,7 +198,8 @@ func chooseBloom(n, p float64) Policy {
 	return Bloom(float64(lo) / step)
 }
 
-// expect assumes that the first seed works, as it does except for a few small sets.
+// expect assumes that construction succeeds with the first seed, as it does except for a few
+// small sets of keys.
 func (p fusePolicy) expect(n float64) (bytes, fpr float64) {
 	shape := fuse.ShapeFor(uint64(n), p.width, 0)
 	return float64(shape.Bytes()) + fuseTrailerSize, fuseFPR(shape)
@@ -215,8 +218,8 @@ var rocksdbFPR = [...]struct{ bits, fpr float64 }{
 	{44, 0.2976}, {50, 0.2281}, {60, 0.1783}, {70, 0.1469}, {80, 0.1269}, {90, 0.1066}, {100, 0.09305},
 }
 
-// expect adds to the table the probability of collisions of the 32-bit hash: at
-// 10 million keys that is 0.23 %.
+// expect interpolates in rocksdbFPR, and adds the probability that the 32-bit hashes
+// of two keys collide: 0.23 % at 10 million keys.
 func (p rocksdbPolicy) expect(n float64) (bytes, fpr float64) {
 	bits := float64(p.bitsPerKey)
 	lines := math.Ceil(n * bits / bloom.LineBits)
@@ -234,8 +237,8 @@ func (p rocksdbPolicy) expect(n float64) (bytes, fpr float64) {
 	return lines*bloom.LineSize + rocksdbTrailerSize, few + same - few*same
 }
 
-// chooseRocksDB returns, where p is out of reach, the fewest bits whose rate is
-// within a tenth of the lowest: more would be wasted.
+// chooseRocksDB returns, if p is out of reach, the fewest bits per key whose FPR is
+// at most 1.1 times the lowest: more bits would be wasted.
 func chooseRocksDB(n, p float64) Policy {
 	var fprs [maxRocksDBBits + 1]float64
 	lowest := 1.0

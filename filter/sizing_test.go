@@ -200,8 +200,8 @@ func TestCompareSizes(t *testing.T) {
 	}
 }
 
-// TestChoosersExactly asks for exactly the rate of a policy: that policy is chosen. Where no rate
-// of a family is low enough, a policy near its lowest rate is chosen.
+// TestChoosersExactly: for exactly the rate of a policy, that policy is chosen. If no rate of a
+// family is low enough, a policy near its lowest rate is chosen.
 func TestChoosersExactly(t *testing.T) {
 	const n = 1_000_000
 	for _, c := range []struct {

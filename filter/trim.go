@@ -11,8 +11,8 @@ import (
 // ribbonSteps is the number of steps of a Ribbon unit: one per column of a full unit.
 const ribbonSteps = ribbon.PlaneColumns
 
-// StepsPerUnit returns the number of steps, of about equal size, in which a unit of a family
-// can be loaded and dropped: 1 if a unit is indivisible.
+// StepsPerUnit returns the number of steps, of about equal size, in which the units of a family
+// can be loaded and dropped. It is 1 if units are indivisible.
 func StepsPerUnit(family string) int {
 	if strings.TrimPrefix(family, keyedPrefix) == ribbonFamily {
 		return ribbonSteps
@@ -20,10 +20,11 @@ func StepsPerUnit(family string) int {
 	return 1
 }
 
-// Trim trims the last of units, which are the first units of a filter, to its first steps, 1
-// to StepsPerUnit(family)-1. It appends the shorter unit, which Open accepts in place of the
-// whole one, to dst. Each step left out costs its share of the bits per key. The units are
-// not modified. Damaged units are an error, as with Open, and so is any other number of steps.
+// Trim shortens the last of units, a non-empty prefix of the units of a filter, to its first
+// steps steps, 1 to StepsPerUnit(family)-1. It appends the shorter unit, which Open accepts in
+// place of the whole one, to dst, and does not modify units. The shorter unit has fewer bits
+// per key in proportion. Damaged units are an error, as with Open, and so is any other number
+// of steps.
 func Trim(dst []byte, family string, units [][]byte, steps int) ([]byte, error) {
 	if steps < 1 || steps >= StepsPerUnit(family) {
 		return nil, fmt.Errorf("filter: cannot trim a unit of %q, which has %d steps, to %d", family, StepsPerUnit(family), steps)
@@ -43,8 +44,8 @@ func Trim(dst []byte, family string, units [][]byte, steps int) ([]byte, error) 
 	return dst, err
 }
 
-// TrimmedSize returns the maximum number of bytes that Trim appends for unit i of n, whose
-// full size is size bytes.
+// TrimmedSize returns the maximum number of bytes that Trim appends for unit i of a filter of n
+// units, if the whole unit has size bytes.
 func TrimmedSize(family string, i, n, size, steps int) int {
 	all := StepsPerUnit(family)
 	if steps <= 0 {

@@ -2,10 +2,10 @@ package memtable
 
 import "github.com/siftdb/sift/internal/base"
 
-// Iter iterates over the entries of a memtable in the order of internal keys, tombstones included.
+// Iter iterates over the entries of a memtable, tombstones included, in the order of internal keys.
 // It sees the entries that were added before its last move, and possibly later ones. It cannot
-// fail. Keys and values point into the memtable and remain valid after moves and Close; they must
-// not be modified. An Iter must not be used by several goroutines at once; any number may be open.
+// fail. Keys and values alias the memtable: they remain valid after moves and Close, and must not be
+// modified. An Iter is not safe for concurrent use; a memtable can have any number of them.
 type Iter struct {
 	m    *Memtable
 	list *list // of m
@@ -14,8 +14,8 @@ type Iter struct {
 
 var _ base.Iterator = (*Iter)(nil)
 
-// NewIter returns an unpositioned iterator, which must be moved with First, Last or a seek first.
-// It need not be closed.
+// NewIter returns an unpositioned iterator. Its first move must be First, Last or a seek. It need
+// not be closed.
 func (m *Memtable) NewIter() *Iter { return &Iter{m: m, list: &m.list} }
 
 // First moves to the first entry.
@@ -61,7 +61,7 @@ func (it *Iter) Value() []byte { return it.list.value(it.node) }
 // Err returns nil.
 func (it *Iter) Err() error { return nil }
 
-// Close returns nil.
+// Close makes the iterator invalid and returns nil.
 func (it *Iter) Close() error {
 	it.node = tail
 	return nil

@@ -11,14 +11,14 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// list is a skip list whose nodes lie in one arena and refer to each other by offset, so that
-// the garbage collector sees a single object without pointers.
+// list is a skip list. Its nodes lie in one arena and refer to each other by offset, so that the
+// garbage collector sees a single object without pointers.
 //
 // A node's offset n is a multiple of four. Around it lie, in host byte order:
 //
 //	offset          bytes  field
 //	n - 4*(i+1)     4      next node of level i; 0 at the end of the list
-//	n               4      a node before this one, near it
+//	n               4      a node shortly before this one in the list
 //	n + 4           4      the next older node in its bucket of the index; 0 if there is none
 //	n + 8           4      length of the user key
 //	n + 12          4      length of the value
@@ -26,29 +26,29 @@ import (
 //	n + 24 + k      v      value
 //
 // A writer fills in a node and adds it to the index. Then the node is linked, at once or later
-// (sort.go), with a compare-and-swap of its predecessor's next, from level 0 up. That publishes
-// it: readers reach it through an atomic load of the same word. Afterwards only its links change.
-// Nodes are never removed, so a node that was found before a key stays before it.
+// (sort.go), with a compare-and-swap of its predecessor's next on each level, from level 0 up. That
+// publishes it: readers reach it through an atomic load of the same word. Afterwards only its links
+// change. Nodes are never removed, so a node that once preceded a key always does.
 type list struct {
 	arena  unsafe.Pointer
 	limit  uint64        // no entry ends beyond this offset
 	height atomic.Uint32 // levels in use, at least 1
 
-	_ [64]byte // readers do not share a cache line with what each insert changes
+	_ [64]byte // keeps the fields that readers need off the cache line of those that inserts change
 
 	// alloc is the number of entries << 32 | the next free offset / 4.
 	alloc atomic.Uint64
-	// towers is the space left for links above level 0. It runs out only by bad luck; new nodes
-	// then have no such links and searches take longer, but entries are still accepted.
+	// towers is the number of bytes left for links above level 0. It runs out only by bad luck:
+	// new nodes then get no such links, and searches take longer.
 	towers atomic.Int64
-	// tails are the last nodes of each level, possibly slightly out of date: ascending
-	// inserts start there and need no search.
+	// tails are the last nodes of the levels, possibly slightly out of date. Ascending inserts
+	// start there and need no search.
 	tails [maxHeight]atomic.Uint32
 }
 
 const (
-	// maxHeight bounds the levels: each has about a quarter of the nodes of the one below, and
-	// 4^14 nodes are more than the arena can hold.
+	// maxHeight is the maximum number of levels. Each has about a quarter of the nodes of the one
+	// below, and 4^14 nodes exceed the arena.
 	maxHeight = 14
 
 	offPrev   = 0
@@ -57,8 +57,8 @@ const (
 	offValLen = 12
 	offKey    = 16
 
-	// maxEntryOverhead is an entry's size besides user key and value, without links above level
-	// 0: one link, the header, the trailer, padding.
+	// maxEntryOverhead is the maximum size of an entry apart from user key, value and links above
+	// level 0: one link, the header, the trailer and padding.
 	maxEntryOverhead = 4 + offKey + base.TrailerLen + 3
 
 	head = 4 * (maxHeight + 1) // the node before all others; it has no entry
@@ -67,9 +67,9 @@ const (
 
 func (l *list) init(capacity uint64) {
 	const headEnd = head + offKey
-	towers := capacity/16 + 1024 // a node has a third of such a link on average: 1/18 of the smallest entry
+	towers := capacity/16 + 1024 // a node has 1/3 of a link above level 0 on average: about 1/23 of the smallest EntrySize
 	l.limit = headEnd + capacity + towers
-	// A few bytes more, so that an empty value at the very end is inside the arena.
+	// A few more bytes, so that the address of an empty value at the very end is inside the arena.
 	arena := make([]uint64, l.limit/8+2)
 	l.arena = unsafe.Pointer(unsafe.SliceData(arena))
 	l.alloc.Store(headEnd / 4)
@@ -80,6 +80,7 @@ func (l *list) init(capacity uint64) {
 	}
 }
 
+// used returns the size of all nodes in bytes, and their number.
 func (l *list) used() (bytes, entries int) {
 	a := l.alloc.Load()
 	return int(a<<32>>30) - head - offKey, int(a >> 32)
@@ -90,19 +91,20 @@ func (l *list) word(off uint32) *atomic.Uint32 {
 	return (*atomic.Uint32)(unsafe.Add(l.arena, uintptr(off)))
 }
 
+// link returns the word with the next node of n on a level.
 func (l *list) link(n uint32, level int) *atomic.Uint32 { return l.word(n - 4 - 4*uint32(level)) }
 
 func (l *list) next(n uint32, level int) uint32 { return l.link(n, level).Load() }
 
-// older returns the field of a node that refers to the next older one in its bucket.
+// older returns the field of a node that refers to the next older node in its bucket.
 func (l *list) older(n uint32) *uint32 { return (*uint32)(unsafe.Add(l.arena, uintptr(n+offOlder))) }
 
-// length reads one of the two lengths of a node.
+// length returns one of the two lengths of a node.
 func (l *list) length(n, field uint32) uint32 {
 	return *(*uint32)(unsafe.Add(l.arena, uintptr(n+field)))
 }
 
-// set writes a word of a node that nobody else reads yet.
+// set writes a word of a node. REQUIRES: no other goroutine can reach the node.
 func (l *list) set(off, v uint32) { *(*uint32)(unsafe.Add(l.arena, uintptr(off))) = v }
 
 // setHeight stores the height of a pending node where its lowest link will be.
@@ -130,7 +132,7 @@ func (l *list) value(n uint32) []byte {
 
 // target is an internal key to search for.
 type target struct {
-	prefix  uint64 // the first bytes of the user key, see keyPrefix
+	prefix  uint64 // the user key's keyPrefix
 	key     []byte // the user key
 	trailer uint64
 }
@@ -139,7 +141,8 @@ func newTarget(key []byte, trailer uint64) target {
 	return target{prefix: keyPrefix(key), key: key, trailer: trailer}
 }
 
-// keyPrefix returns the first eight bytes of a key as a number, with zeros after a shorter one.
+// keyPrefix returns the first eight bytes of a key as a big-endian number. It pads shorter keys with
+// zeros.
 func keyPrefix(key []byte) uint64 {
 	if len(key) >= 8 {
 		return binary.BigEndian.Uint64(key)
@@ -149,8 +152,8 @@ func keyPrefix(key []byte) uint64 {
 	return binary.BigEndian.Uint64(b[:])
 }
 
-// before reports whether a node other than head is before the target. The first eight bytes
-// of the key, which share a cache line with the node's header, decide most comparisons.
+// before reports whether a node other than head is before the target. The first eight bytes of the
+// key, which usually share a cache line with the node's header, decide most comparisons.
 func (l *list) before(n uint32, t *target) bool {
 	// A node's key has at least eight bytes, including the trailer.
 	p := binary.BigEndian.Uint64((*[8]byte)(unsafe.Add(l.arena, uintptr(n+offKey)))[:])
@@ -167,8 +170,8 @@ func (l *list) before(n uint32, t *target) bool {
 	return l.trailer(n) > t.trailer
 }
 
-// walk moves along a level from a node before the target to the last such node, and returns it
-// and its successor. stop is a node of the level known to be at or after the target, or tail.
+// walk moves along a level from n, a node before the target, to the last such node, and returns it
+// and its successor. stop is a node of the level that is known not to be before the target, or tail.
 func (l *list) walk(n uint32, level int, stop uint32, t *target) (prev, next uint32) {
 	for {
 		next = l.next(n, level)
@@ -179,8 +182,8 @@ func (l *list) walk(n uint32, level int, stop uint32, t *target) (prev, next uin
 	}
 }
 
-// seek returns the last node before the target, head if there is none, and the
-// first node at or after it, tail if there is none.
+// seek returns the last node before the target, or head if there is none, and the first node at or
+// after it, or tail if there is none.
 func (l *list) seek(t *target) (prev, next uint32) {
 	prev, next = head, tail
 	for level := int(l.height.Load()) - 1; level >= 0; level-- {
@@ -189,6 +192,7 @@ func (l *list) seek(t *target) (prev, next uint32) {
 	return prev, next
 }
 
+// seekGE returns the first node at or after the internal key, or tail if there is none.
 func (l *list) seekGE(userKey []byte, trailer uint64) uint32 {
 	t := newTarget(userKey, trailer)
 	_, next := l.seek(&t)
@@ -202,6 +206,7 @@ func (l *list) seekLT(userKey []byte, trailer uint64) uint32 {
 	return orTail(prev)
 }
 
+// last returns the last node, or tail if there is none.
 func (l *list) last() uint32 {
 	n := uint32(head)
 	for level := int(l.height.Load()) - 1; level >= 0; level-- {
@@ -231,8 +236,8 @@ func orTail(n uint32) uint32 {
 	return n
 }
 
-// splice is a place in the list: on each level a node before it, and the node that came next when
-// the level was searched.
+// splice is a position in the list: for each level, a node before the position, and the node that
+// came next when the level was searched.
 type splice struct{ prev, next [maxHeight]uint32 }
 
 // atHead returns the splice before all nodes.
@@ -243,7 +248,7 @@ func atHead() (s splice) {
 	return s
 }
 
-// insert links a node at the splice of its key, and moves the splice after the node.
+// insert links a node at the splice of its key, and moves the splice past the node.
 func (l *list) insert(n uint32, height int, t *target, s *splice) {
 	for level := range height {
 		p, q := s.prev[level], s.next[level]
@@ -261,18 +266,18 @@ func (l *list) insert(n uint32, height int, t *target, s *splice) {
 		if q == tail {
 			l.tails[level].Store(n)
 		} else if level == 0 {
-			// Any node before q is correct, and n is close. If two writers meet at the same
-			// place, the later store wins, which costs readers a step.
+			// Any node before q is correct, and n is close. If two writers insert before q at
+			// once, the later store wins, which may cost readers a step.
 			l.word(q + offPrev).Store(n)
 		}
 		s.prev[level], s.next[level] = n, q
 	}
 }
 
-// search finds the splice of a target on the levels below a height.
+// search sets s to the splice of a target on the levels below height.
 func (l *list) search(t *target, height int, s *splice) {
 	p, q := uint32(head), uint32(tail)
-	// newHeight has made the list as high as the new node.
+	// The list is at least as high as the new node: see newHeight.
 	for level := int(l.height.Load()) - 1; level >= 0; level-- {
 		p, q = l.walk(p, level, q, t)
 		if level < height {
@@ -281,14 +286,14 @@ func (l *list) search(t *target, height int, s *splice) {
 	}
 }
 
-// searchFrom is search from a splice before the target on, in few steps if that is near. It updates
-// the levels up to the first on which the next node is not before the target. On higher levels the
-// splice is still correct, unless nodes were inserted there, which insert detects.
+// searchFrom moves s, a splice before the target, to the target, in few steps if that is near. It
+// updates the levels up to the first one on which the next node is not before the target. On higher
+// levels the splice is still correct, unless nodes were inserted there, which insert detects.
 func (l *list) searchFrom(t *target, s *splice) {
 	level := 0
 	for top := int(l.height.Load()) - 1; level < top; level++ {
 		if next := l.next(s.prev[level], level); next == tail || !l.before(next, t) {
-			break // higher levels have later nodes only
+			break // on higher levels the next node is no earlier
 		}
 	}
 	p, q, moved := uint32(head), uint32(tail), false
@@ -302,8 +307,8 @@ func (l *list) searchFrom(t *target, s *splice) {
 	}
 }
 
-// searchEnd is search for a target after all nodes, in constant time. It reports false for
-// other targets, and if the tails are out of date.
+// searchEnd is search for a target after all nodes, in constant time. It returns false for other
+// targets, and possibly if the tails are out of date.
 func (l *list) searchEnd(t *target, height int, s *splice) bool {
 	for level := range height {
 		n := l.tails[level].Load()
@@ -318,13 +323,13 @@ func (l *list) searchEnd(t *target, height int, s *splice) bool {
 	return true
 }
 
-// heightOf returns the height of a node for a random number: each further level has a probability
-// of 1/4.
+// heightOf derives a node's height from a random number: each further level has a probability of
+// 1/4.
 func heightOf(random uint64) int {
 	return 1 + bits.TrailingZeros64(random|1<<(2*(maxHeight-1)))/2
 }
 
-// newHeight draws a node's height and makes the list at least as high.
+// newHeight chooses a node's height at random, and makes the list at least as high.
 func (l *list) newHeight() int {
 	h := heightOf(rand.Uint64())
 	if h == 1 {
@@ -342,7 +347,7 @@ func (l *list) newHeight() int {
 	}
 }
 
-// newNode allocates a node that is not linked yet. It returns 0 if the arena is full.
+// newNode allocates a node and fills it in, except for its links. It returns 0 if the arena is full.
 func (l *list) newNode(height int, t *target, value []byte) uint32 {
 	key := t.key
 	size := uint64(len(key)) + uint64(len(value)) + offKey + base.TrailerLen + 4*uint64(height)

@@ -1,10 +1,10 @@
-// Package memtable holds the newest writes in memory, in one arena: a hash index for lookups, and a
-// skip list for iterators, into which entries are inserted when their order is needed. Writes and
-// lookups may run concurrently and take no locks; the first iterator waits until all entries are in
-// the list, and so does the first lookup by Get.
+// Package memtable implements memtables, which keep the newest writes in memory. The entries of a
+// memtable lie in one arena, with a hash index for lookups, and a skip list for iterators into which
+// entries are inserted when their order is needed. Writes and lookups can run concurrently and take
+// no locks. The first iterator waits until all entries are in the list, and so does the first Get.
 //
-// Kinds are sstable.KindSet and sstable.KindDelete. The keys of iterators are internal keys, as
-// package sstable describes them.
+// Kinds are sstable.KindSet and sstable.KindDelete. The keys of iterators are internal keys, which
+// package sstable describes.
 package memtable
 
 import (
@@ -15,31 +15,31 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// ErrFull reports that an entry does not fit.
+// ErrFull is returned by Add if the entry does not fit.
 var ErrFull = errors.New("memtable: full")
 
-// MaxCapacity is the maximum capacity in bytes that New accepts: together with the links, the
-// arena stays within 32-bit offsets (and within an int where that has 32 bits).
+// MaxCapacity is the maximum capacity of a memtable in bytes. It keeps the arena, links included,
+// within 32-bit offsets, and within an int where that has 32 bits.
 const MaxCapacity = min(math.MaxUint32, math.MaxInt) / 20 * 18
 
-// Memtable is a sorted, growing set of entries, made by New. Entries are never removed or
-// changed. All methods are safe for concurrent use, except Follow.
+// Memtable is a sorted, growing set of entries. Entries are never removed or changed. All methods
+// but Follow are safe for concurrent use. Make one with New.
 type Memtable struct {
 	index     index
 	unordered atomic.Bool // entries were not added in the order of their sequence numbers
 	capacity  uint64      // total bytes that can be reserved
-	list      list        // ends with what writers change
+	list      list        // last of the fields that readers need: inserts change its end
 
 	pending  pending
-	sorted   atomic.Bool   // the order of keys was needed, so all entries are in the list
+	sorted   atomic.Bool   // the order of keys was needed: all entries are in the list
 	reserved atomic.Uint64 // bytes reserved
-	lastSeq  atomic.Uint64 // the sequence number of the last Add
+	lastSeq  atomic.Uint64 // the highest sequence number so far; concurrent Adds may leave a lower one
 }
 
-// New returns an empty memtable for entries of capacityBytes in total, as counted by EntrySize; a
-// number outside 0 to MaxCapacity is moved to the nearer bound. For a batch larger than the usual
-// memtable the caller makes one of the batch's size. A memtable takes about an eighth more memory
-// than its capacity; pages that are never written to cost nothing.
+// New returns an empty memtable for entries of capacityBytes in total, counted by EntrySize.
+// capacityBytes is clamped to 0 to MaxCapacity. For a batch that exceeds the usual capacity, the
+// caller makes a memtable of the batch's size. A memtable takes about an eighth more memory than
+// its capacity; pages that are never written to cost nothing.
 func New(capacityBytes int) *Memtable {
 	capacity := uint64(max(0, min(capacityBytes, MaxCapacity)))
 	m := &Memtable{capacity: capacity, index: newIndex(capacity)}
@@ -58,8 +58,8 @@ func EntrySize(keyLen, valueLen int) int {
 	return int(n)
 }
 
-// Reserve reserves n bytes and reports whether they were available. After reserving the sum of
-// EntrySize over a batch, its Adds cannot fail. A reservation cannot be returned.
+// Reserve reserves n bytes of capacity, or reports false if they are not available. Once the sum of
+// EntrySize over a batch is reserved, the batch's Adds cannot fail. A reservation cannot be undone.
 func (m *Memtable) Reserve(n int) bool {
 	if n < 0 {
 		return false
@@ -75,10 +75,10 @@ func (m *Memtable) Reserve(n int) bool {
 	}
 }
 
-// Add inserts an entry, copying key and value. hash is the hash of the user key that MayContain
-// and Find will be called with. The caller must have reserved EntrySize(len(key), len(value))
-// bytes; without a reservation Add may fail with ErrFull, and may make other Adds fail. No two
-// entries may have the same key and seq, and no two concurrent Adds the same key.
+// Add inserts an entry, and copies key and value. hash is the hash of the user key that callers pass
+// to MayContain and Find. The caller must have reserved EntrySize(len(key), len(value)) bytes;
+// without a reservation Add may fail with ErrFull, and may make other Adds fail. No two entries may
+// have the same key and seq, and no two concurrent Adds the same key.
 func (m *Memtable) Add(hash, seq uint64, kind base.Kind, key, value []byte) error {
 	l := &m.list
 	height := l.newHeight()
@@ -92,7 +92,7 @@ func (m *Memtable) Add(hash, seq uint64, kind base.Kind, key, value []byte) erro
 	} else {
 		m.lastSeq.Store(seq)
 	}
-	// The index gets the key before the list does, so it never excludes a key of the list.
+	// Add to the index before the list, so that the index never excludes a key of the list.
 	m.index.add(hash, n, l.older(n))
 	var s splice
 	if !l.searchEnd(&t, height, &s) {
@@ -109,15 +109,15 @@ func (m *Memtable) Add(hash, seq uint64, kind base.Kind, key, value []byte) erro
 // access.
 func (m *Memtable) MayContain(hash uint64) bool { return m.index.mayContain(hash) }
 
-// Find is Get through the index, given the hash that the key was added with. It usually costs one
+// Find is Get through the index; hash is the hash with which the key was added. It usually costs one
 // cache miss for an absent key and two for a present one, where Get searches the list.
 func (m *Memtable) Find(hash uint64, userKey []byte, seq uint64) (value []byte, kind base.Kind, entrySeq uint64, found bool) {
 	n := m.index.first(hash)
 	if n != 0 && m.unordered.Load() {
 		return m.Get(userKey, seq)
 	}
-	// A bucket is in the order of insertion: the first entry of the key that is old enough is
-	// the newest such entry.
+	// A bucket is ordered from the last insertion to the first: the first entry of the key with a
+	// sequence number of at most seq is the newest such entry.
 	for i := 0; n != 0; i++ {
 		if i == maxChain && m.sorted.Load() || i == maxUnsortedChain {
 			return m.Get(userKey, seq)
@@ -134,8 +134,8 @@ func (m *Memtable) Find(hash uint64, userKey []byte, seq uint64) (value []byte, 
 
 // Get returns the newest entry of the user key with a sequence number of at most seq, which may be
 // math.MaxUint64. A tombstone counts as found: its kind is sstable.KindDelete and its value empty.
-// The value points into the memtable, whose memory is never changed or reused, so it remains valid;
-// it must not be modified. Get does not allocate, except to sort entries once.
+// The value aliases the memtable, whose memory is never changed or reused: it remains valid, and
+// must not be modified. Get does not allocate, except when it first sorts the entries.
 func (m *Memtable) Get(userKey []byte, seq uint64) (value []byte, kind base.Kind, entrySeq uint64, found bool) {
 	n := m.inOrder().seekGE(userKey, base.Trailer(seq, base.KindSeek))
 	if n == 0 || string(m.list.userKey(n)) != string(userKey) {

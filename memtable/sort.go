@@ -11,56 +11,60 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// pending holds the entries that are not in the list yet. Lookups find entries through the index;
-// an entry must be in the list only when an iterator or a flush needs the order of keys. The first
-// of these sorts the pending entries and inserts them in one pass, which costs a third of searching
-// the list for each (BenchmarkFill). From then on, in this memtable and in some that follow it,
-// entries are inserted when they are added, so that iterators do not wait again.
+// pending is the list of the entries that are not in the skip list yet. Lookups find entries through
+// the index; an entry must be in the skip list only when an iterator or a flush needs the order of
+// keys. The first of these sorts the pending entries and inserts them in one pass, which costs a
+// third of a search for each (BenchmarkFill). From then on, entries are inserted when they are added,
+// so that iterators do not wait again. If the memtable had many entries by then, this is also true
+// of some memtables that follow it.
 //
-// Before that, a goroutine sorts whenever there are maxPending entries, which bounds the wait of
-// the first iterator. It uses only the memtable and ends by itself. If it falls behind, a writer
-// sorts before it adds more (KeepUp). An entry greater than all in the list needs no search, so it
-// is always inserted at once.
+// Until then, whenever another maxPending entries are pending, a goroutine sorts and inserts them,
+// which bounds the wait of the first iterator. It uses only the memtable, and ends by itself. If it
+// falls behind, a writer sorts before it adds more (KeepUp). An entry greater than all in the skip
+// list needs no search, so it is always inserted at once.
 type pending struct {
-	// newest is the number of pending entries << 32 | the newest of them; or inserted. A pending
-	// node refers to the next older one in its field offPrev, and has its height where its lowest
-	// link will be.
+	// newest is the number of pending entries << 32 | the newest of them; or inserted. The field
+	// offPrev of a pending node refers to the next older one. The word of the node's lowest link
+	// has its height.
 	newest  atomic.Uint64
 	limit   uint64       // maxPending, except in tests
-	eager   int          // this many memtables, including this one, insert at once even without an iterator
-	mu      sync.Mutex   // held while sorting, until all is inserted; see lock
+	eager   int          // number of memtables, from this one on, that insert at once even without an iterator
+	mu      sync.Mutex   // held while entries are sorted and inserted; see lock
 	waiting atomic.Int32 // number of goroutines that wait for mu
-	late    atomic.Bool  // the order was needed when there were already many entries
+	late    atomic.Bool  // the memtable already had many entries when their order was needed
 }
 
 const (
 	// inserted is the value of newest once entries are inserted when they are added.
 	inserted = math.MaxUint64
-	// maxPending entries take 10 to 40 ms to sort and insert. Inserting fewer at a time costs
-	// more per entry: it passes nodes of earlier runs, which are seldom in a cache.
+	// maxPending is the number of pending entries at which a goroutine sorts and inserts them,
+	// which takes 10 to 40 ms. Fewer at a time would cost more per entry: inserting passes nodes
+	// of earlier runs, which are seldom in a cache.
 	maxPending = 131072
 	// backlog times the limit is the number of pending entries from which on KeepUp sorts.
 	backlog = 2
-	// eagerly is how many memtables insert at once after one whose order was needed when it
-	// had many entries.
+	// eagerly is the number of memtables that insert at once after a late one.
 	eagerly = 4
-	many    = 1024
-	// yieldEvery is how many entries are inserted, in 10 to 30 µs, before others may run.
+	// many is the number of entries from which on a memtable is late.
+	many = 1024
+	// yieldEvery is the number of entries that are inserted, in 10 to 30 µs, before other
+	// goroutines get a turn.
 	yieldEvery = 128
 )
 
-// pendingNode is a node of a run. A run is sorted and inserted in one go.
+// pendingNode is a node of a run, which is sorted and inserted in one pass.
 type pendingNode struct {
-	prefix uint64 // eight bytes of the key, after what all keys of the run share
+	prefix uint64 // the first eight bytes of the key after the common prefix of the run
 	node   uint32
 }
 
-// runs are reused between sorts. Each has capacity for twice its nodes, as sorting needs a copy.
+// runs are reused between sorts. Each has capacity for twice its nodes, since sorting needs a copy.
 var runs = sync.Pool{New: func() any { return new([]pendingNode) }}
 
-// Follow makes m, which is empty, the successor of old. If old or one of the last memtables before
-// it was iterated over, m probably will be, too: its entries are then inserted in order as they are
-// added, so that iterators need not wait, and Add takes longer. m must not be shared yet.
+// Follow makes m the successor of old. If old, or one of the last memtables before it, already had
+// many entries when an iterator needed their order, m probably will, too: entries are then inserted
+// into its list when they are added, so that iterators need not wait, and Add takes longer.
+// REQUIRES: m is empty and not shared yet.
 func (m *Memtable) Follow(old *Memtable) {
 	m.pending.eager = max(0, old.pending.eager-1)
 	if old.pending.late.Load() {
@@ -71,7 +75,7 @@ func (m *Memtable) Follow(old *Memtable) {
 	}
 }
 
-// postpone makes a node pending. It returns false if entries are to be inserted at once.
+// postpone makes a node pending. It returns false if entries must be inserted at once.
 func (m *Memtable) postpone(n uint32, height int) bool {
 	p, l := &m.pending, &m.list
 	var count uint64
@@ -93,16 +97,18 @@ func (m *Memtable) postpone(n uint32, height int) bool {
 	return true
 }
 
-// KeepUp sorts if too many entries are pending, so that the first iterator does not wait for long.
-// A writer calls it before it adds a batch: within one, others would wait for both.
+// KeepUp sorts and inserts the pending entries if they are too many, so that the first iterator does
+// not wait for long. A writer calls it before it adds a batch and not while it does: those who wait
+// for the batch would wait for the sort, too.
 func (m *Memtable) KeepUp() {
 	if n := m.pending.newest.Load(); n != inserted && n>>32 >= backlog*m.pending.limit {
 		m.sort()
 	}
 }
 
-// inOrder returns the list with all entries that have been added. An Add that returns after it was
-// called finds newest set to inserted, or its entry was pending before and is in the run.
+// inOrder returns the list, in which are all entries that were added before the call. An Add that
+// runs at the same time either finds newest set to inserted, and inserts its entry, or made it
+// pending before, so that it is in the run.
 func (m *Memtable) inOrder() *list {
 	if !m.sorted.Load() {
 		m.pending.lock()
@@ -116,7 +122,7 @@ func (m *Memtable) inOrder() *list {
 	return &m.list
 }
 
-// lock acquires mu. Its holder does not yield while others wait.
+// lock acquires mu. It counts those who wait: the holder does not yield while there are any.
 func (p *pending) lock() {
 	if p.mu.TryLock() {
 		return
@@ -126,7 +132,7 @@ func (p *pending) lock() {
 	p.waiting.Add(-1)
 }
 
-// sort inserts the pending entries in advance.
+// sort sorts and inserts the entries that are pending, before their order is needed.
 func (m *Memtable) sort() {
 	m.pending.lock()
 	if m.pending.newest.Load() != inserted {
@@ -135,7 +141,8 @@ func (m *Memtable) sort() {
 	m.pending.mu.Unlock()
 }
 
-// insertRun sorts and inserts the pending nodes that newest referred to. REQUIRES: mu.
+// insertRun sorts and inserts the pending nodes, of which newest is the previous value of
+// pending.newest. REQUIRES: mu is held.
 func (m *Memtable) insertRun(newest uint64) {
 	if newest == 0 || newest == inserted {
 		return
@@ -174,7 +181,7 @@ func (l *list) appendRun(run []pendingNode, newest uint32) []pendingNode {
 }
 
 // sortRun sorts a run: by a radix sort of the prefixes, and then nodes of equal prefixes by their
-// keys. tmp is as long as the run.
+// keys. Short runs are sorted by comparisons alone. REQUIRES: tmp is as long as the run.
 func (l *list) sortRun(run, tmp []pendingNode) {
 	const few = 256
 	if len(run) < few {
@@ -191,7 +198,7 @@ func (l *list) sortRun(run, tmp []pendingNode) {
 	for i := range counts {
 		shift, count := 8*i, &counts[i]
 		if count[byte(run[0].prefix>>shift)] == uint32(len(run)) {
-			continue // all have the same byte here
+			continue // this byte is the same in all prefixes
 		}
 		at := uint32(0)
 		for b, n := range count {

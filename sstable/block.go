@@ -22,12 +22,12 @@ import (
 //	+----------------+------------------+--------------------+-----------+-------+
 //
 // shared is the number of leading bytes that the key shares with the previous key; only the
-// rest is stored. Each restart offset points to an entry with shared 0, where a search can
-// begin; the first is 0. A block without entries has one restart offset, 0.
+// other bytes are stored. Each restart offset points to an entry with shared 0, where a search
+// can begin. The first restart offset is 0, and a block without entries has only that one.
 //
-// A block is invalid without restarts, if its restart offsets do not ascend from 0, if an
-// entry reaches into the restart offsets or shares more than the length of the previous
-// key, or if its keys do not ascend.
+// A block is invalid if it has no restarts, if its restart offsets do not ascend from 0, if an
+// entry reaches into the restart offsets, if shared exceeds the length of the previous key, or
+// if the keys do not ascend.
 //
 // The keys "ab" = "1", "abc" = "2" with a restart interval of 16:
 //
@@ -48,7 +48,7 @@ var (
 // block is a decoded block with validated restart offsets. It is immutable except for the
 // cache's bookkeeping.
 type block struct {
-	// The fields that a lookup in a cached block reads share one cache line.
+	// The fields that a lookup in a cached block reads lie in one cache line.
 	data    []byte      // entries, then restart offsets and count
 	slots   []uint32    // the point table, see pointtable.go; nil: none
 	entries int         // length of the entries
@@ -60,7 +60,7 @@ type block struct {
 	_        [16]byte // pads to 128 bytes, a size class aligned to cache lines
 }
 
-// memory returns the bytes allocated for the block.
+// memory returns the number of bytes allocated for the block.
 func (b *block) memory() int64 {
 	return int64(unsafe.Sizeof(*b)) + int64(cap(b.data)) + 4*int64(cap(b.slots))
 }
@@ -154,14 +154,14 @@ type found struct {
 	ok         bool
 }
 
-// get finds the first entry at or after the internal key (userKey, trailer) and returns it
-// if it has that user key. ranOff reports that every entry is before the internal key. It
-// does not allocate.
+// get finds the first entry at or after the internal key (userKey, trailer), the target, and
+// returns it if it has that user key. ranOff reports that every entry is before the target.
+// get does not allocate.
 //
-// It never reconstructs prefix-compressed keys. While the keys are below the target, match is
-// the length of the prefix that the last one has in common with the target. A key that
-// shares more than match bytes with its predecessor differs from the target in the same
-// byte, so it is below the target, too. For all others the unshared bytes decide.
+// In all but rare cases it does not reconstruct prefix-compressed keys. match is the length of
+// the prefix that the previous key, which is before the target, shares with the target. A key
+// that shares more than match bytes with the previous key first differs from the target in the
+// same byte, so it is before the target, too. For all others the unshared bytes decide.
 func (b *block) get(userKey []byte, trailer uint64) (f found, ranOff bool, err error) {
 	if b.slots != nil {
 		return b.getPoint(userKey, trailer)
@@ -179,8 +179,8 @@ func (b *block) get(userKey []byte, trailer uint64) (f found, ranOff bool, err e
 		}
 		if e.shared > match {
 			if match == keyLen {
-				// The previous key is the target or a prefix of it, and this key shares
-				// bytes of its trailer.
+				// The previous user key is the target's or a prefix of it, and this key
+				// shares bytes of the previous key's trailer.
 				return b.getSlow(start, userKey, trailer)
 			}
 			if e.shared > keyLen+base.TrailerLen {
@@ -217,7 +217,7 @@ func (b *block) get(userKey []byte, trailer uint64) (f found, ranOff bool, err e
 	return found{}, true, nil
 }
 
-// getSlow is get with reconstructed keys, from the restart at offset at.
+// getSlow is get for the entries from the restart at offset at on. It reconstructs keys.
 func (b *block) getSlow(at int, userKey []byte, trailer uint64) (f found, ranOff bool, err error) {
 	var buf [256]byte
 	key := buf[:0]
@@ -246,8 +246,8 @@ func (b *block) getSlow(at int, userKey []byte, trailer uint64) (f found, ranOff
 	return found{}, true, nil
 }
 
-// searchRestarts returns the offset of the last restart whose key is below the
-// internal key, or 0.
+// searchRestarts returns the offset of the last restart whose key is before the
+// internal key, or 0 if there is none.
 func (b *block) searchRestarts(userKey []byte, trailer uint64) (at int, err error) {
 	lo, hi := 0, b.restarts // restart lo is below the target or 0; hi is not, or is the end
 	for hi-lo > 1 {
@@ -281,14 +281,14 @@ func (b *block) searchRestarts(userKey []byte, trailer uint64) (at int, err erro
 
 // cacheNode is the cache's bookkeeping for a block.
 type cacheNode struct {
-	index      *index // nil: not in the cache
-	i          int    // it is data block i
+	index      *index // of its table; nil: not in the cache
+	i          int    // the number of the data block
 	prev, next *block // its neighbors in the ring; guarded by the shard's mutex
 	charge     int64
 }
 
-// each calls fn with the entries in order until fn returns an error. key is valid until fn
-// returns, value for the life of the block.
+// each calls fn with the entries in order, and returns the first error of fn. key is valid until
+// fn returns, value as long as the block.
 func (b *block) each(fn func(key, value []byte) error) error {
 	var key []byte
 	for at := 0; at < b.entries; {

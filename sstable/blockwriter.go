@@ -8,21 +8,22 @@ import (
 
 // blockWriter builds a block. The caller adds keys in ascending order.
 type blockWriter struct {
-	interval int // entries from one restart to the next, at least 1
+	interval int // number of entries per restart, at least 1
 
 	buf      []byte
 	restarts []uint32
-	count    int // entries
-	key      []byte
+	count    int    // number of entries
+	key      []byte // the last key
 }
 
 // empty reports whether no entry has been added since the last reset.
 func (w *blockWriter) empty() bool { return w.count == 0 }
 
-// size returns the length of the block that finish would return.
+// size returns the length that the block would have if it were finished now.
 func (w *blockWriter) size() int { return len(w.buf) + 4*max(len(w.restarts), 1) + 4 }
 
-// shared returns the length of the prefix that key shares with the last key.
+// shared returns how many bytes of its key an entry would share with the previous one: none at a
+// restart.
 func (w *blockWriter) shared(key []byte) int {
 	if w.count%w.interval == 0 {
 		return 0
@@ -30,7 +31,7 @@ func (w *blockWriter) shared(key []byte) int {
 	return base.CommonPrefix(w.key, key)
 }
 
-// growth returns by how much an entry would increase size. REQUIRES: the block is not empty.
+// growth returns by how many bytes an entry would increase size. REQUIRES: the block is not empty.
 func (w *blockWriter) growth(shared, keyLen, valueLen int) int {
 	n := uvarintLen(shared) + uvarintLen(keyLen-shared) + uvarintLen(valueLen) + keyLen - shared + valueLen
 	if w.count%w.interval == 0 {

@@ -5,29 +5,29 @@ import (
 	"sync"
 )
 
-// Buffer holds a block that the cache did not admit. The zero Buffer is ready for use. It
-// takes memory from a pool when it needs some, and Release returns it. A Buffer must not be
-// used concurrently.
+// Buffer is memory for a block that the cache did not admit. It gets the memory from a pool when
+// it needs it, and Release returns it. The zero Buffer is ready for use. A Buffer is not safe for
+// concurrent use.
 type Buffer struct{ m *bufferMem }
 
-// bufferMem holds at most one block. It belongs to the holder of the Buffer: no cache and
-// no iterator refers to it.
+// bufferMem is the memory of a Buffer, with at most one block. Only the Buffer refers to it: no
+// cache and no iterator does.
 type bufferMem struct {
 	raw  []byte // a block as stored on disk
 	data []byte // the decoded block
 	blk  block  // parsed from data
 
-	r *Reader // the reader of the block; nil: no block
-	i int     // the block's number
+	r *Reader // blk is data block i of r; nil: there is no block
+	i int
 }
 
 var bufferPool = sync.Pool{New: func() any { return new(bufferMem) }}
 
-// maxPooledBuffer is the size in bytes up to which memory returns to the pool.
+// maxPooledBuffer is the maximum size in bytes of memory that returns to the pool.
 const maxPooledBuffer = 1 << 20
 
-// Release returns the memory to the pool, which invalidates the values found in it. It may be
-// called at any time; the Buffer can be used again.
+// Release returns the memory to the pool. This invalidates the values that GetIn has returned with
+// the Buffer. The Buffer can be used and released again.
 func (b *Buffer) Release() {
 	m := b.m
 	if m == nil {
@@ -41,7 +41,7 @@ func (b *Buffer) Release() {
 	}
 }
 
-// mem returns the memory. The first call takes it from the pool.
+// mem returns the memory. It gets it from the pool if the Buffer has none.
 func (b *Buffer) mem() *bufferMem {
 	if b.m == nil {
 		b.m = bufferPool.Get().(*bufferMem)
@@ -49,7 +49,7 @@ func (b *Buffer) mem() *bufferMem {
 	return b.m
 }
 
-// holds returns data block i of the reader if the buffer holds it, and nil otherwise.
+// holds returns data block i of the reader, or nil if the buffer does not have it.
 func (b *Buffer) holds(r *Reader, i int) *block {
 	if b.m != nil && b.m.r == r && b.m.i == i {
 		return &b.m.blk

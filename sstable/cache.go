@@ -8,26 +8,26 @@ import (
 	"unsafe"
 )
 
-// BlockCache keeps decoded data blocks, up to a number of bytes. It may be
-// shared by the readers of several databases, and is safe for concurrent use.
+// BlockCache is a cache of decoded data blocks, up to a number of bytes. The readers of several
+// databases can share one. It is safe for concurrent use.
 //
-// A block in the cache has a slot, an atomic pointer, so a hit is a few loads without a lock. The
-// slots of 32 consecutive blocks of a table exist as long as one of them is filled. Eviction is by
-// the clock algorithm: the blocks of a shard form a ring, and a hand clears the mark of blocks that
-// were read since it last passed, and evicts the first one that was not.
+// A block in the cache has a slot, an atomic pointer, so a hit takes a few loads and no lock. The
+// slots of 32 consecutive blocks of a table are allocated while at least one of them is filled.
+// Eviction follows the clock algorithm: the blocks of a shard form a ring. A hand passes blocks that
+// were read since its last pass, and clears their marks; it evicts the first one that was not read.
 //
-// Once a shard is nearly full, a block is admitted only on its second miss, if that comes
-// within as many misses as the shard has blocks. A block that is read only once, as by a
-// scan or a lookup of a random key, then does not evict one that is read often, and costs
-// no memory. 2Q and ARC recognize such blocks by ghost entries in the same way (Johnson and
-// Shasha, VLDB '94; Megiddo and Modha, FAST '03); here a ghost entry is the number of the
-// miss, in a table with one place for each block's hash.
+// Once a shard is nearly full, it admits a block only on its second miss, and only if there were
+// no more misses in between than the shard has blocks. So a block that is read only once, by a scan
+// or a lookup of a random key, does not evict one that is read often, and takes no memory. 2Q and
+// ARC recognize such blocks by ghost entries in the same way (Johnson and Shasha, VLDB '94; Megiddo
+// and Modha, FAST '03). Here a ghost entry is the number of a block's last miss, in a table that
+// the block's hash indexes.
 type BlockCache struct {
 	capacity atomic.Int64
 	shards   []cacheShard
 }
 
-// slots holds the cached blocks of a group. All are in the same shard.
+// slots are the slots of a group of blocks, all in the same shard.
 type slots struct {
 	blocks [indexGroupLen]atomic.Pointer[block]
 	filled int      // number of filled slots; guarded by the shard's mu
@@ -36,27 +36,27 @@ type slots struct {
 
 const slotsBytes = int64(unsafe.Sizeof(slots{}))
 
+// cacheShard is a part of a BlockCache. The padding keeps misses on a cache line of its own.
 type cacheShard struct {
 	capacity atomic.Int64
 	ghosts   atomic.Pointer[[]atomic.Uint64] // part of a block's hash<<32 | number of its last miss
 	bytes    atomic.Int64                    // of blocks and slots; written under mu
 	mu       sync.Mutex
-	hand     *block       // the hand: the next block to examine; nil: empty
-	blocks   atomic.Int32 // in the ring; written under mu
+	hand     *block       // the next block to examine; nil: the ring is empty
+	blocks   atomic.Int32 // number of blocks in the ring; written under mu
 	_        [56]byte
 	misses   atomic.Uint32 // misses while the shard was nearly full
 	_        [60]byte
 }
 
-// maxShards and minShardBytes: more shards mean less contention, but a shard should hold many
-// blocks.
+// More shards mean less contention, but a shard needs many blocks for good eviction.
 const (
 	minShardBytes = 1 << 20
 	maxShards     = 64
 )
 
 // NewBlockCache returns a cache with a capacity in bytes. With a capacity of 0 or less it
-// holds nothing.
+// caches nothing.
 func NewBlockCache(bytes int64) *BlockCache {
 	n := 1
 	for n < maxShards && bytes/int64(2*n) >= minShardBytes {
@@ -67,8 +67,8 @@ func NewBlockCache(bytes int64) *BlockCache {
 	return c
 }
 
-// SetCapacity changes the capacity in bytes, and evicts what exceeds it. The number of shards
-// does not change, so a cache that will grow should be created with its largest capacity.
+// SetCapacity changes the capacity in bytes, and evicts the excess. The number of shards does not
+// change, so a cache that will grow should be created with its largest capacity.
 func (c *BlockCache) SetCapacity(bytes int64) {
 	c.capacity.Store(max(bytes, 0))
 	for i := range c.shards {
@@ -83,8 +83,8 @@ func (c *BlockCache) SetCapacity(bytes int64) {
 	}
 }
 
-// resizeGhosts keeps the number of ghost entries between what the capacity requires and twice
-// that. If it changes the number it forgets them. REQUIRES: mu is held.
+// resizeGhosts replaces the ghost entries by an empty table if they are fewer than the capacity
+// requires, or more than twice as many. REQUIRES: mu is held.
 func (s *cacheShard) resizeGhosts() {
 	n := int(min(max(s.capacity.Load()/ghostShare, 4*minGhosts), maxGhosts))
 	if old := s.ghosts.Load(); old != nil && n <= len(*old) && len(*old) <= 2*n {
@@ -97,7 +97,7 @@ func (s *cacheShard) resizeGhosts() {
 // Capacity returns the capacity in bytes.
 func (c *BlockCache) Capacity() int64 { return c.capacity.Load() }
 
-// Bytes returns the size in bytes of the cached blocks as allocated, bookkeeping included.
+// Bytes returns the number of bytes allocated for the cached blocks, bookkeeping included.
 func (c *BlockCache) Bytes() int64 {
 	var n int64
 	for i := range c.shards {
@@ -113,19 +113,21 @@ func (b *block) touch() {
 	}
 }
 
-// shard returns the shard that holds block i of the index.
+// shard returns the shard of block i of the index.
 func (c *BlockCache) shard(x *index, i int) *cacheShard {
 	return &c.shards[(uint(x.id)*0x9e3779b1+uint(i/indexGroupLen))&uint(len(c.shards)-1)]
 }
 
 const (
-	// minGhosts is the least number of misses for which a miss is remembered.
+	// minGhosts is the minimum number of misses between two misses of a block for which it is
+	// admitted, however few blocks the shard has.
 	minGhosts = 16
 	// ghostShare is the number of bytes of capacity per ghost entry: some four entries per
-	// block, so that few overwrite one that is still useful.
+	// block, so that few entries overwrite one that is still useful.
 	ghostShare = 1 << 10
-	// maxGhosts bounds the ghost entries of a shard, which are allocated before the cache fills: a
-	// capacity may stand for "no limit". It suffices for 1 GiB per shard, on 32-bit systems 32 MiB.
+	// maxGhosts bounds the ghost entries of a shard, which are allocated before the cache fills,
+	// since a huge capacity can mean "no limit". It suffices for 1 GiB per shard, or 32 MiB on
+	// 32-bit systems.
 	maxGhosts = min(1<<20, math.MaxInt>>16)
 )
 
@@ -140,14 +142,14 @@ func (c *BlockCache) admit(x *index, i int) bool {
 	hash = (hash ^ hash>>32) * 0x9e3779b97f4a7c15
 	ghosts := *s.ghosts.Load()
 	at, _ := bits.Mul64(hash, uint64(len(ghosts)))
-	tag := hash << 32 // the other bits
+	tag := hash << 32 // at depends mostly on the other bits
 	now := s.misses.Add(1)
 	last := ghosts[at].Swap(tag | uint64(now))
-	// If a few large blocks fill the shard, small ones still get a chance.
+	// minGhosts gives small blocks a chance if a few large ones fill the shard.
 	return last>>32 == tag>>32 && now-uint32(last) <= max(uint32(s.blocks.Load()), minGhosts)
 }
 
-// inCache returns data block i of an index, or nil if it is not in the cache.
+// inCache returns data block i, or nil if it is not in the cache. REQUIRES: x.cached is not nil.
 func (x *index) inCache(i int) *block {
 	if g := x.cached[i/indexGroupLen].Load(); g != nil {
 		return g.blocks[i%indexGroupLen].Load()
@@ -155,9 +157,9 @@ func (x *index) inCache(i int) *block {
 	return nil
 }
 
-// insert puts a block into the slot of block i of an index and returns the block that is then in
-// the slot, which is another one if it was filled concurrently. A block larger than its shard is
-// returned but not kept.
+// insert caches b as block i of an index and returns it. If another goroutine was faster, it returns
+// the block that is already in the slot. It does not cache blocks that exceed their shard's capacity,
+// nor those of a released index.
 func (c *BlockCache) insert(x *index, i int, b *block) *block {
 	s := c.shard(x, i)
 	charge := b.memory()
@@ -167,7 +169,7 @@ func (c *BlockCache) insert(x *index, i int, b *block) *block {
 		return b
 	}
 	if other := x.inCache(i); other != nil {
-		return other // slots are only filled under the shard's lock
+		return other // still true below: slots are filled only under the shard's lock
 	}
 	if x.released.Load() {
 		return b
@@ -178,17 +180,18 @@ func (c *BlockCache) insert(x *index, i int, b *block) *block {
 	b.cached.index, b.cached.i, b.cached.charge = x, i, charge
 	s.link(b)
 	if x.released.Load() {
-		s.unlink(b) // release may have passed this slot before it was filled
+		s.unlink(b) // a concurrent release may have checked this slot before it was filled
 	}
 	return b
 }
 
-// maxPasses bounds how many blocks the hand passes before it evicts one regardless, and
-// thus how long the lock is held.
+// maxPasses is the number of blocks that the hand passes before it evicts the next one even if it
+// was read. It bounds the time for which the lock is held.
 const maxPasses = 256
 
 // evictOne advances the hand to a block that was not read since the hand last passed it,
-// and evicts that block. REQUIRES: mu is held, the ring is not empty.
+// or past maxPasses blocks, and evicts the block there. REQUIRES: mu is held, the ring is not
+// empty.
 func (s *cacheShard) evictOne() {
 	for i := 0; i < maxPasses && s.hand.touched.Load(); i++ {
 		s.hand.touched.Store(false)
@@ -240,13 +243,13 @@ func (s *cacheShard) unlink(b *block) {
 		group.Store(nil)
 		s.bytes.Add(-slotsBytes)
 	}
-	// A reader that still holds the block must not keep its neighbors or its index alive.
+	// A reader that still uses the block must not keep its neighbors and its index alive.
 	n.prev, n.next, n.index = nil, nil, nil
 	s.bytes.Add(-n.charge)
 	s.blocks.Add(-1)
 }
 
-// release evicts all blocks of an index and keeps more from being inserted.
+// release evicts all blocks of an index and prevents further insertions.
 func (c *BlockCache) release(x *index) {
 	x.released.Store(true)
 	for group := range x.cached {

@@ -224,8 +224,8 @@ func TestSwappedFilters(t *testing.T) {
 	}
 }
 
-// TestVerifyFindsLies: Verify finds faults that no checksum detects.
-func TestVerifyFindsLies(t *testing.T) {
+// TestVerifyBeyondChecksums: Verify finds faults that no checksum detects.
+func TestVerifyBeyondChecksums(t *testing.T) {
 	list := numbered(50)
 	lie := func(desc string, data []byte) {
 		t.Helper()
@@ -589,9 +589,9 @@ func alter(data []byte, h Handle, change func(b []byte)) {
 func noRestarts(b []byte) { clear(b[len(b)-4:]) }
 func badEntry(b []byte)   { b[1] = 0xff }
 
-// TestBlocksThatMakeNoSense: a malformed block with a valid checksum is damage, to Verify
+// TestMalformedBlocks: a malformed block with a valid checksum is damage, to Verify
 // and to methods that read it.
-func TestBlocksThatMakeNoSense(t *testing.T) {
+func TestMalformedBlocks(t *testing.T) {
 	wants := func(desc string, err error) {
 		t.Helper()
 		if ce := (*base.CorruptionError)(nil); !errors.As(err, &ce) || ce.Path != "test.ldb" {

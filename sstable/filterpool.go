@@ -15,10 +15,9 @@ import (
 // outside Go's heap if possible, since the heap would take twice their size. The zero FilterPool
 // is ready for use and safe for concurrent use; it must not be copied.
 //
-// A slab is garbage when no filter is left in it, and is freed when the garbage collector has
-// found that no lookup uses it any more. Readers whose filters keep sparsely used slabs alive can
-// move them: see Sparse and Reader.MoveFilter. Readers must be released, or their filters count
-// forever.
+// A slab without filters is garbage. It is freed once the garbage collector finds that no lookup
+// uses it any more. Filters can be moved out of sparsely used slabs: see Sparse and
+// Reader.MoveFilter. Readers must be released, or the pool counts their filters forever.
 type FilterPool struct {
 	mu      sync.Mutex
 	limit   int64 // of held; 0: none
@@ -27,22 +26,22 @@ type FilterPool struct {
 	cur     *filterSlab
 	held    int64 // bytes allocated and not freed
 	slab    int64 // bytes ever allocated from the slabs that are not garbage
-	live    int64 // of those, not freed
+	live    int64 // of these bytes, those not freed
 
-	inUse      int64     // the size of the slabs outside the heap that are not garbage
-	offLive    int64     // of those, allocated and not freed
-	retired    int64     // the size of those that have ever become garbage
-	off        *offSlabs // nil: there has been none yet
+	inUse      int64     // size of the slabs outside the heap that are not garbage
+	offLive    int64     // bytes in these slabs that are allocated and not freed
+	retired    int64     // size of all slabs outside the heap that have become garbage, freed ones included
+	off        *offSlabs // nil: there has been no slab outside the heap yet
 	collecting bool      // collectGarbage runs
 	denied     bool      // the system has refused memory outside the heap
 }
 
-// offSlabs counts the slabs outside the heap. It is not part of the FilterPool, since the function
-// that frees a slab would keep that reachable, and with it the current slab.
+// offSlabs counts the slabs outside the heap. It is not part of the FilterPool, since the cleanup
+// functions of slabs refer to it: they would keep the pool reachable, and with it the current slab.
 type offSlabs struct {
 	mu       sync.Mutex
-	bytes    int64 // the size of those that are not freed
-	survived int64 // of those, garbage that the last collections did not free, at most
+	bytes    int64 // size of the slabs that are not freed
+	survived int64 // upper bound on the garbage that the last collections did not free
 }
 
 func (o *offSlabs) allocated(n int64) {
@@ -58,7 +57,8 @@ func (o *offSlabs) freed(n int64) {
 	o.survived = max(o.survived-n, 0)
 }
 
-// collected notes that the collections left all slabs but those of the given size.
+// collected sets survived after collections: the size of all slabs but others, the size of those
+// that are in use or became garbage later.
 func (o *offSlabs) collected(others int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -73,36 +73,37 @@ func (o *offSlabs) load() (bytes, survived int64) {
 
 // The pool's sizes in bytes.
 const (
-	filterLine   = 64       // alignment of an allocation: a cache line
-	smallPool    = 4 << 20  // up to this size normal pages suffice: the TLB covers them
-	smallSlab    = 4 << 20  // a slab while the pool is smaller than largeSlab
-	largeSlab    = 16 << 20 // a slab from then on, if it is a small part of the limit
-	largeShare   = 8
-	maxSlabAlloc = smallSlab / 2 // larger allocations have a slab for themselves
+	filterLine   = 64            // alignment of an allocation: a cache line
+	smallPool    = 4 << 20       // maximum size of a pool without slabs: the TLB covers normal pages
+	smallSlab    = 4 << 20       // size of a slab while the pool is smaller than largeSlab
+	largeSlab    = 16 << 20      // size of a slab from then on, if the limit is large enough
+	largeShare   = 8             // minimum limit for large slabs, in large slabs
+	maxSlabAlloc = smallSlab / 2 // a larger allocation gets a slab for itself
 
-	// deadShare bounds the garbage slabs outside the heap: beyond 1/deadShare of the limit, or
-	// without one of the other slabs, and beyond two small slabs, the garbage collector is called.
+	// deadShare bounds the garbage slabs outside the heap. The pool calls the garbage collector
+	// if they exceed both two small slabs and 1/deadShare of the limit, or, without a limit, of
+	// the slabs in use.
 	deadShare = 8
 )
 
 // filterSlab is a slab. Its fields are guarded by the pool's mu, except off, which never changes.
 // Memory outside the heap is freed when the filterSlab is unreachable: see heldFilter.
 type filterSlab struct {
-	rest []byte // not yet allocated
+	rest []byte // not allocated yet
 	used int64  // bytes ever allocated
-	live int64  // of those, not freed
-	off  int64  // its size, if it lies outside the heap
+	live int64  // of these, bytes not freed
+	off  int64  // the slab's size if it lies outside the heap, else 0
 }
 
 // filterMem is an allocation from a pool.
 type filterMem struct {
 	bytes []byte
-	size  int         // requested; a unit may use only a part of it
+	size  int         // as requested; bytes may be a part of it
 	slab  *filterSlab // nil: from the heap
 }
 
-// SetLimit bounds the bytes that filters may take, not counting what slabs waste. A filter that
-// does not fit is not loaded; none is dropped. 0: no limit; negative: no filter fits.
+// SetLimit limits the bytes that filters may take, not counting unused space in slabs. Filters that
+// exceed it are not loaded; it drops no filter. 0: no limit; negative: no filter fits.
 func (p *FilterPool) SetLimit(bytes int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -125,8 +126,8 @@ func (p *FilterPool) Refused() bool {
 	return r
 }
 
-// claim reports whether n more bytes are within the limit, and reserves them until unclaim,
-// which is called when they have been allocated. A nil receiver is allowed.
+// claim reserves n bytes, or reports false if they exceed the limit. The caller returns the claim
+// with unclaim when it has allocated the bytes. A nil receiver is allowed.
 func (p *FilterPool) claim(n int64) bool {
 	if p == nil || n <= 0 {
 		return true
@@ -150,7 +151,7 @@ func (p *FilterPool) unclaim(n int64) {
 	p.claimed -= n
 }
 
-// get allocates n bytes, aligned to a cache line.
+// get allocates n bytes, aligned to a cache line. It does not check the limit: see claim.
 func (p *FilterPool) get(n int) filterMem {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -201,7 +202,7 @@ func (p *FilterPool) newSlab(size int) *filterSlab {
 	return s
 }
 
-// put frees an allocation. Concurrent readers may still read it.
+// put frees an allocation. Lookups that are running may still read it: see heldFilter.
 func (p *FilterPool) put(m filterMem) {
 	n := int64(m.size)
 	p.mu.Lock()
@@ -215,7 +216,7 @@ func (p *FilterPool) put(m filterMem) {
 	}
 }
 
-// count adds to the live bytes of a slab.
+// count adds n, which may be negative, to the live bytes of a slab. REQUIRES: mu.
 func (p *FilterPool) count(s *filterSlab, n int64) {
 	s.live += n
 	p.live += n
@@ -224,8 +225,8 @@ func (p *FilterPool) count(s *filterSlab, n int64) {
 	}
 }
 
-// retire removes a slab from the counts when it is garbage and nothing more will be
-// allocated from it.
+// retire counts a slab as garbage if it has no live bytes. REQUIRES: mu; the pool allocates no more
+// from s, which may be nil.
 func (p *FilterPool) retire(s *filterSlab) {
 	if s == nil || s.live != 0 {
 		return
@@ -236,8 +237,8 @@ func (p *FilterPool) retire(s *filterSlab) {
 	p.collectMuch()
 }
 
-// muchGarbage reports whether slabs outside the heap should be freed. Those that the last
-// collections found in use do not count. REQUIRES: mu.
+// muchGarbage reports whether garbage slabs outside the heap should be freed; see deadShare. It
+// ignores those that the last collections did not free. REQUIRES: mu.
 func (p *FilterPool) muchGarbage() bool {
 	if p.off == nil {
 		return false
@@ -250,10 +251,10 @@ func (p *FilterPool) muchGarbage() bool {
 	return bytes-p.inUse-survived > max(2*smallSlab, limit/deadShare)
 }
 
-// collectGarbage calls the garbage collector, which does not count memory outside the heap, and
-// seldom runs if the heap is small. It calls it up to three times within about a second, since
-// those that have freed a slab's filters, or still probe them, may refer to the slab for a while.
-// What is left then is still in use, by an iterator for example; muchGarbage does not count it.
+// collectGarbage calls the garbage collector, which by itself seldom runs if the heap is small,
+// since it ignores memory outside the heap. It calls it up to three times within about a second:
+// goroutines that freed a slab's filters, or still probe them, may refer to the slab for a while.
+// Slabs that remain are still used, by an iterator for example, and muchGarbage ignores them.
 func (p *FilterPool) collectGarbage() {
 	var retired int64 // when the last collection began
 	for wait := 10 * time.Millisecond; wait <= time.Second; wait *= 10 {
@@ -271,8 +272,8 @@ func (p *FilterPool) collectGarbage() {
 	p.collected(retired)
 }
 
-// collected notes the garbage that the collections did not free, the last of which began when that
-// much had ever become garbage. What became garbage later has not been collected.
+// collected records the garbage that the collections did not free. retired is the pool's retired
+// when the last collection began: that collection could not free slabs that became garbage later.
 func (p *FilterPool) collected(retired int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -289,8 +290,8 @@ func (p *FilterPool) collectMuch() {
 	}
 }
 
-// OffHeap returns how many bytes the pool has outside Go's heap, not counting those from which it
-// has yet to allocate, and how many of them no filter uses.
+// OffHeap returns the number of bytes in the pool's slabs outside Go's heap, except those not
+// allocated yet in the current slab, and how many of them no filter uses.
 func (p *FilterPool) OffHeap() (bytes, unused int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -309,8 +310,8 @@ func (p *FilterPool) offHeap() (bytes, unused int64) {
 	return bytes, bytes - p.offLive
 }
 
-// Capacity returns how many bytes of filters take up the given memory of the process, if Go's heap
-// takes gcFactor times what is live in it.
+// Capacity returns how many bytes of filters fit in the given memory of the process, on the
+// assumption that Go's heap takes gcFactor times its live bytes.
 func (p *FilterPool) Capacity(memory, gcFactor int64) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -328,15 +329,16 @@ func (p *FilterPool) HeldBytes() int64 {
 	return p.held
 }
 
-// Sparse reports whether more than a fifth of the slabs' memory is wasted: freed, but kept
-// alive by other filters in the same slab. Reader.MoveFilter of all readers releases it.
+// Sparse reports whether more than a fifth of the slabs' memory, and more than 4 MiB, is wasted:
+// freed, but kept alive by other filters in the same slab. Reader.MoveFilter of all readers
+// releases it.
 func (p *FilterPool) Sparse() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.slab-p.live > smallSlab && 5*p.live < 4*p.slab
 }
 
-// sparse reports whether an allocation should move because its slab is sparse.
+// sparse reports whether an allocation should be moved because its slab is sparsely used.
 func (p *FilterPool) sparse(m filterMem) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -414,8 +414,8 @@ func (f *firstByte) MayContainMany([]filter.Key, []bool) {}
 func (f *firstByte) FPR() float64                        { return 0 }
 func (f *firstByte) SizeBytes() int                      { return len(f.bytes) }
 
-// TestCapacity: of the memory of a process, filters get half where they are in the heap, and all
-// but what they waste where they are outside.
+// TestCapacity: filters in the heap get half of the memory of a process; filters outside the heap
+// get all of it except the unused memory of their slabs.
 func TestCapacity(t *testing.T) {
 	var pool FilterPool
 	for _, memory := range []int64{0, 1 << 20, 2 * smallPool, 64 << 20, 1 << 30} {

@@ -1,6 +1,6 @@
-// Package sstable reads and writes LevelDB's tables: immutable files of sorted entries, here
-// with one filter over all keys and a properties block. LevelDB, goleveldb, RocksDB and
-// pebble read what it writes.
+// Package sstable reads and writes LevelDB's tables: immutable files of sorted entries. Its tables
+// have, in addition, a filter over all keys and a properties block. LevelDB, goleveldb, RocksDB and
+// pebble can read them.
 //
 // A Writer writes a table from sorted entries. A Reader looks up keys, probes the table's
 // filter, and makes iterators. It is safe for concurrent use. A lookup in a block that is in the
@@ -8,13 +8,13 @@
 //
 // Values that Get returns remain valid. Keys and values of an Iter are valid until its next move.
 //
-// An internal key, as iterators use it, is the user key followed by 8 bytes, little-endian: the
-// sequence number << 8 | the kind. Internal keys are ordered by user key, and equal user keys by
-// sequence number, the highest first. Sequence numbers have 56 bits. To seek to the newest entry
-// of a user key, use the highest one and KindSet.
+// The keys of iterators are internal keys: the user key followed by 8 bytes, little-endian, the
+// sequence number << 8 | the kind. Internal keys are ordered by user key, and those of the same
+// user key by sequence number, the highest first. Sequence numbers have 56 bits. To seek to the
+// newest entry of a user key, use the highest sequence number and KindSet.
 //
-// Errors about damage are of type *sift.CorruptionError and match sift.ErrCorruption; those about
-// tables that sift does not read match sift.ErrUnsupported. Others are those of the file.
+// Errors about damage are of type *sift.CorruptionError and match sift.ErrCorruption. Errors about
+// tables that sift cannot read match sift.ErrUnsupported. Other errors are those of the file.
 package sstable
 
 import (
@@ -58,8 +58,8 @@ const (
 //	| type 1 | masked CRC-32C of the block and the type 4 |
 //	+--------+--------------------------------------------+
 //
-// type is 0 for a block stored as it is, 1 for snappy. A handle is the varints
-// of a block's offset and length. The footer is fixed at the end of the file:
+// type is 0 for an uncompressed block, 1 for snappy. A handle consists of the varints of a
+// block's offset and length. The footer is at the end of the file:
 //
 //	offset  size  field
 //	0       <=20  handle of the metaindex
@@ -68,9 +68,9 @@ const (
 //	40      8     magic: 57 fb 80 8b 24 75 47 db
 //
 // Readers find blocks by their handles, so blocks may be in any order. A handle is invalid if
-// its block does not end before the footer, or if its varints are malformed; bytes after the
-// handles are ignored. The footer has no checksum: the checksum of the block that a handle
-// refers to detects a wrong handle.
+// its block does not end before the footer, or if its varints are malformed. Readers ignore bytes
+// after the handles. The footer has no checksum: a wrong handle is detected by the checksum of the
+// block to which it points.
 //
 // This is LevelDB's format (doc/table_format.md of google/leveldb). The magic, the trailer
 // and the two handles may never change. sift's additions are meta blocks, which other readers
@@ -104,7 +104,7 @@ const (
 const (
 	filterPrefix   = "fullfilter."
 	propertiesName = "rocksdb.properties"
-	// A table with this block holds range tombstones, which sift does not read.
+	// A table with one of these blocks has range tombstones, which sift does not support.
 	rangeDelName  = "rocksdb.range_del"
 	rangeDelName2 = "rocksdb.range_del2"
 )
@@ -116,7 +116,7 @@ type Handle struct {
 }
 
 // end returns the offset after the block's trailer. It cannot overflow for handles that
-// were decoded with a limit.
+// readHandle returned.
 func (h Handle) end() uint64 { return h.Offset + h.Length + blockTrailerLen }
 
 func appendHandle(dst []byte, h Handle) []byte {
@@ -142,8 +142,8 @@ func readHandle(c *base.Cursor, limit uint64) (Handle, error) {
 	return h, nil
 }
 
-// maxBlockLen bounds the length of a block, compressed or not. Offsets within a block have
-// 32 bits; half of that keeps sums from overflowing.
+// maxBlockLen is the maximum length of a block, compressed or not. Offsets within a block have
+// 32 bits; half of that range keeps sums from overflowing.
 const maxBlockLen = 1<<31 - 1 - 64
 
 type footer struct {
@@ -158,8 +158,8 @@ func appendFooter(dst []byte, f footer) []byte {
 	return binary.LittleEndian.AppendUint64(dst, tableMagic)
 }
 
-// decodeFooter decodes the last footerLen bytes of a table of the given size. An invalid
-// metaindex handle is returned as metaErr: the keys can be read without it.
+// decodeFooter decodes the last footerLen bytes of a table of the given size. It returns an invalid
+// metaindex handle as metaErr and not as err: entries can be read without the metaindex.
 func decodeFooter(src []byte, size int64) (f footer, metaErr, err error) {
 	if magic := binary.LittleEndian.Uint64(src[footerMagicStart:]); magic != tableMagic {
 		return footer{}, nil, wrongMagic(magic, binary.LittleEndian.Uint32(src[footerMagicStart-4:]))
@@ -174,7 +174,8 @@ func decodeFooter(src []byte, size int64) (f footer, metaErr, err error) {
 	return f, metaErr, err
 }
 
-// wrongMagic names the known kinds of tables that sift does not read.
+// wrongMagic returns the error for a table with another magic. It names the formats of other
+// engines.
 func wrongMagic(magic uint64, version uint32) error {
 	switch magic {
 	case 0x88e241b785f4cff7:
@@ -189,7 +190,7 @@ func wrongMagic(magic uint64, version uint32) error {
 	return fmt.Errorf("not a table: magic %#016x", magic)
 }
 
-// unknownType names the block types of other engines.
+// unknownType returns the error for a block of another type. It names the types of other engines.
 func unknownType(t byte) error {
 	name := "unknown"
 	switch t {

@@ -13,19 +13,19 @@ import (
 
 // heldFilter is the loaded part of a filter. It is immutable.
 //
-// Its units may lie outside Go's heap, where they are freed as soon as their slabs are unreachable,
-// and reader does not keep slabs reachable. So the methods of heldFilter, which use the units, keep
-// it reachable until they return; other users of units must keep the filterMems.
+// Its units may lie outside Go's heap, where they are freed once their slabs are unreachable. reader
+// does not keep slabs reachable, but units does. So the methods of heldFilter keep the heldFilter
+// reachable until they return; other users of the units must keep the filterMems reachable.
 type heldFilter struct {
 	reader filter.Reader
 	ahead  filter.Prefetcher // reader, if it is one
 	public filter.Reader     // what Reader.Filter returns
 	units  []filterMem       // the last one may be trimmed
-	steps  int
+	steps  int               // number of steps in memory
 }
 
 func newHeldFilter(f filter.Reader, units []filterMem, steps int) *heldFilter {
-	units = slices.Clone(units) // units may be the first of an array that refers to dropped ones, too
+	units = slices.Clone(units) // the array of units may also refer to dropped ones
 	h := &heldFilter{reader: f, units: units, steps: steps}
 	h.ahead, _ = f.(filter.Prefetcher)
 	h.public = h
@@ -86,8 +86,8 @@ func (h *heldKeyed) MayContainHash(hash uint64) bool {
 // A filter is loaded and dropped in steps: unit by unit, and each unit in
 // filter.StepsPerUnit steps.
 
-// FilterSteps returns, for each step, the most bytes of memory it adds to those before it.
-// There are fewer steps once a unit has been found damaged.
+// FilterSteps returns, for each step, the maximum number of bytes of memory that it adds to the
+// steps before it. It omits the steps of damaged units, and of those after them.
 func (r *Reader) FilterSteps() []int64 {
 	r.filterMu.Lock()
 	defer r.filterMu.Unlock()
@@ -108,21 +108,22 @@ func (r *Reader) HeldFilterSteps() int {
 	return r.held().steps
 }
 
-// ErrNoRoom reports that a filter was not loaded because of the FilterPool's limit.
+// ErrNoRoom is returned by LoadFilterSteps if the steps exceed the FilterPool's limit.
 var ErrNoRoom = errors.New("sstable: the filter exceeds the filter memory limit")
 
-// LoadFilterSteps brings the filter to n steps in memory, the first n; n is at most
-// len(FilterSteps()). It reads missing steps and drops others, while concurrent lookups continue.
-// A partly loaded unit is read again as a whole. If the steps exceed the pool's limit, it returns
-// ErrNoRoom and changes nothing. After another error the filter has at most the steps that it had
-// before, and a damaged unit and those after it can no longer be loaded.
+// LoadFilterSteps loads the first n steps of the filter, at most len(FilterSteps()), and drops the
+// others. It reads a unit again as a whole if it is, or will be, only partly in memory. Lookups
+// continue meanwhile.
+// If the steps exceed the pool's limit, it returns ErrNoRoom and changes nothing. After another
+// error the filter has at most the steps that it had before, and a damaged unit and those after it
+// can no longer be loaded.
 func (r *Reader) LoadFilterSteps(n int) error {
 	r.filterMu.Lock()
 	defer r.filterMu.Unlock()
 	return r.loadFilterSteps(n)
 }
 
-// loadFilterSteps is LoadFilterSteps with the lock held.
+// loadFilterSteps is LoadFilterSteps. REQUIRES: filterMu is held.
 func (r *Reader) loadFilterSteps(n int) error {
 	perUnit := filter.StepsPerUnit(r.filterFamily)
 	if n < 0 || n > len(r.filterUnits)*perUnit {
@@ -155,8 +156,8 @@ func (r *Reader) loadFilterSteps(n int) error {
 	if rest := n % perUnit; rest != 0 {
 		trimmed, err := r.trimmedUnit(units, rest)
 		if err == nil && len(held.units) > kept {
-			// Drop the old partial unit before loading the new one, so that they do not
-			// exceed the memory budget together.
+			// Drop the old partial unit before loading the new one: together they could
+			// exceed the memory budget.
 			err = r.loadFilterSteps(kept * perUnit)
 			held = r.held()
 		}
@@ -202,7 +203,7 @@ func (r *Reader) held() *heldFilter {
 	return &heldFilter{}
 }
 
-// addUnits reads further units until there are n of them. On an error it frees what it read.
+// addUnits reads further units until there are n of them. On an error it frees those that it read.
 func (r *Reader) addUnits(units []filterMem, n int) ([]filterMem, error) {
 	kept := len(units)
 	for i := kept; i < n; i++ {
@@ -217,7 +218,7 @@ func (r *Reader) addUnits(units []filterMem, n int) ([]filterMem, error) {
 	return units, nil
 }
 
-// trimmedUnit reads the unit after those in before, and trims it to its first steps.
+// trimmedUnit reads the unit that follows the units in before, and trims it to its first steps.
 func (r *Reader) trimmedUnit(before []filterMem, steps int) ([]byte, error) {
 	i := len(before)
 	unit, err := r.readFilterUnit(i, make([]byte, r.unitBufLen(i)))
@@ -231,7 +232,7 @@ func (r *Reader) trimmedUnit(before []filterMem, steps int) ([]byte, error) {
 	return trimmed, nil
 }
 
-// lostFilter makes the whole filter unloadable, because its units could not be opened.
+// lostFilter marks the whole filter as unloadable, because its units could not be opened.
 func (r *Reader) lostFilter(cause error) error {
 	if errors.Is(cause, filter.ErrUnknownFamily) {
 		err := r.unknownFilter(r.filterFamily, cause)
@@ -244,7 +245,7 @@ func (r *Reader) lostFilter(cause error) error {
 	return err
 }
 
-// lostUnit makes the units from i on unloadable if err is damage.
+// lostUnit marks the units from i on as unloadable if err is damage. It returns err.
 func (r *Reader) lostUnit(i int, err error) error {
 	if errors.Is(err, base.ErrCorruption) {
 		r.giveUpUnits(i, err)
@@ -252,7 +253,8 @@ func (r *Reader) lostUnit(i int, err error) error {
 	return err
 }
 
-// resized opens the filter with other units. Those that held has are not verified again.
+// resized opens the filter over other units. It does not verify units again that held has, if the
+// reader is a Resizer.
 func (r *Reader) resized(held *heldFilter, units []filterMem) (filter.Reader, error) {
 	if f, ok := held.reader.(filter.Resizer); ok {
 		return f.Resize(unitBytes(units))
@@ -273,19 +275,19 @@ func (r *Reader) openUnits(units []filterMem) (filter.Reader, error) {
 	return r.filterOpen(unitBytes(units))
 }
 
-// getMemory allocates memory for a unit. Like giveBack, it is called under the lock.
+// getMemory allocates memory for a unit. REQUIRES: filterMu is held, or the reader is not shared yet.
 func (r *Reader) getMemory(n int) filterMem {
 	if r.pool == nil {
 		return filterMem{bytes: filter.AlignedBytes(n), size: n}
 	}
 	m := r.pool.get(n)
-	claimed := min(int64(n), r.claimed) // it must not count twice while further units are read
+	claimed := min(int64(n), r.claimed) // the pool must not count it twice while further units are read
 	r.pool.unclaim(claimed)
 	r.claimed -= claimed
 	return m
 }
 
-// giveBack frees units.
+// giveBack frees units. REQUIRES: as for getMemory.
 func (r *Reader) giveBack(units []filterMem) {
 	if r.pool == nil {
 		return
@@ -302,7 +304,7 @@ func (r *Reader) MoveFilter() error {
 	r.filterMu.Lock()
 	defer r.filterMu.Unlock()
 	held := r.filter.Load()
-	if held == nil || r.pool == nil || len(r.filterUnits) == 0 { // LevelDB's own has no units
+	if held == nil || r.pool == nil || len(r.filterUnits) == 0 { // a LevelDB filter has no units
 		return nil
 	}
 	units := slices.Clone(held.units)
@@ -330,7 +332,7 @@ func (r *Reader) MoveFilter() error {
 	return nil
 }
 
-// giveUpUnits makes the units from i on unloadable.
+// giveUpUnits marks the units from i on as unloadable. It drops the filter if it has one of them.
 func (r *Reader) giveUpUnits(i int, err error) {
 	r.filterState, r.filterErr = FilterDamaged, err
 	r.filterUnits = r.filterUnits[:i]
@@ -340,7 +342,8 @@ func (r *Reader) giveUpUnits(i int, err error) {
 	}
 }
 
-// readFilterUnit reads and verifies the block of a unit into buf, of length unitBufLen.
+// readFilterUnit reads unit i into buf, of length unitBufLen(i), and verifies its checksums. It
+// returns the unit, a part of buf.
 func (r *Reader) readFilterUnit(i int, buf []byte) ([]byte, error) {
 	h := r.filterUnits[i]
 	payload, t, err := r.readRaw(buf, h, "filter block")
@@ -359,4 +362,5 @@ func (r *Reader) readFilterUnit(i int, buf []byte) ([]byte, error) {
 	return payload, nil
 }
 
+// unitBufLen returns the length of unit i with its block trailer.
 func (r *Reader) unitBufLen(i int) int { return int(r.filterUnits[i].Length) + blockTrailerLen }

@@ -17,13 +17,13 @@ import (
 	"github.com/siftdb/sift/internal/fence"
 )
 
-// index is a table's index and its blocks in the cache.
+// index is a table's index in memory, with the slots of its blocks in the cache.
 type index struct {
 	packedIndex
-	used atomic.Bool // since the pool's hand last passed
+	used atomic.Bool // used since the pool's hand last passed
 
-	cached   []atomic.Pointer[slots] // of each group of blocks, see BlockCache; nil without a cache
-	id       uint64                  // unique
+	cached   []atomic.Pointer[slots] // the slots of each group of blocks, see BlockCache; nil without a cache
+	id       uint64                  // unique in the process
 	released atomic.Bool             // no more blocks may be cached
 
 	held indexNode
@@ -35,48 +35,48 @@ var lastIndexID atomic.Uint64
 // packedIndex is a table's index block, verified and laid out for searching: some 7 bytes per data
 // block for random binary keys, 10 for decimal text. It is immutable.
 //
-// A separator's number is the eight bytes after the prefix that all separators share. Data blocks
-// are in groups of 32. A search tree has the number of each group's first separator, and each block
-// has a step: the distance of its separator's number from that of its group. A search finds the
-// group in the tree and counts the smaller steps in it. It compares whole separators only if their
-// numbers equal the key's.
+// A separator's number is the eight bytes after the prefix that all separators share, big-endian.
+// Data blocks are divided into groups of 32. A search tree has the number of each group's first
+// separator. Each block has a step: the difference between the number of its separator and that of
+// the group's first one. A search finds the group in the tree and counts the smaller steps in it. It
+// compares whole separators only if their numbers equal the key's.
 //
 // Everything else about the blocks of a group is in columns of integers, as narrow as the group
-// allows. Most separators have no more than these eight bytes, and the first trailer of their user
-// key, so several columns take no bytes.
+// allows. Most separators consist of the shared prefix, at most eight bytes, and the first trailer
+// of a user key, so several columns take no bytes.
 //
-// The last separator is stored separately: it is short, far behind the others, and shares no prefix
+// The last separator is stored separately: it is short, far after the others, and shares no prefix
 // with them.
 type packedIndex struct {
-	n       int // data blocks
-	shared  []byte
-	bases   fence.Numbers // of the groups' first separators
+	n       int           // number of data blocks
+	shared  []byte        // the prefix that all separators but the last share
+	bases   fence.Numbers // the numbers of the groups' first separators
 	groups  []indexGroup
-	columns []byte // group after group, and columnPad
+	columns []byte // of all groups, one after another, and columnPad bytes
 	last    []byte // the last separator
 }
 
 // indexGroup describes consecutive data blocks. Its part of packedIndex.columns begins with 32
-// steps of four or eight bytes; if it has fewer separators, the last step is repeated. Then come
-// its columns, the number that is subtracted from trailers, unless that column is empty, and the
-// remainders of the separators.
+// steps of four or eight bytes; if the group has fewer separators, the last step is repeated. The
+// columns follow, then, unless columnTrailer is empty, the number that is subtracted from trailers,
+// and then the remainders of the separators.
 type indexGroup struct {
-	offset uint64 // of the first block
-	steps  uint32 // where its steps begin in columns
-	length uint32 // of the shortest block, as in its handle
-	wide   bool   // its steps have eight bytes
-	shift  uint8  // number of low bits that steps omit
-	key    uint8  // the least value of columnKey
-	widths [numColumns]uint8
+	offset uint64            // of the first block
+	steps  uint32            // where the group's part of columns begins
+	length uint32            // of the shortest block, as in its handle
+	wide   bool              // the steps have eight bytes
+	shift  uint8             // number of low bits, all zero, that steps omit
+	key    uint8             // the minimum that is subtracted in columnKey
+	widths [numColumns]uint8 // bytes per value of each column
 }
 
-// The columns. columnRest holds where the separator's remainder, its bytes after the first eight,
-// ends. In columnTrailer 0 stands for firstTrailer.
+// The columns. A separator's remainder is what follows the first eight bytes after the shared prefix
+// in its user key.
 const (
-	columnLength  = iota // of the block, minus that of the shortest
+	columnLength  = iota // length of the block, minus that of the shortest
 	columnKey            // length of the separator's user key after the shared prefix, at most eight
-	columnRest           // end of the separator's remainder
-	columnTrailer        // of the separator, minus the number after the columns
+	columnRest           // end of the separator's remainder among those of the group
+	columnTrailer        // the separator's trailer, minus the number after the columns; 0: firstTrailer
 	columnGap            // bytes between the block and the next one
 	numColumns
 )
@@ -84,7 +84,7 @@ const (
 const (
 	indexGroupLen = 32
 	numberBytes   = 8 // bytes of a key in its number
-	columnPad     = 8 // a value is read as eight bytes
+	columnPad     = 8 // padding: eight bytes are read for every value
 )
 
 // column is a column of a group.
@@ -102,7 +102,7 @@ var firstTrailer = base.Trailer(base.MaxSequence, base.KindSeek)
 // rawBlock is a data block of a rawIndex.
 type rawBlock struct {
 	Handle
-	sepEnd uint32 // where its separator ends, and the next one begins
+	sepEnd uint32 // end of its separator, where the next one begins
 }
 
 var (
@@ -117,12 +117,12 @@ var (
 type rawIndex struct {
 	blocks     []rawBlock
 	separators []byte
-	columns    []byte // of the packedIndex
+	columns    []byte // scratch for packedIndex.columns
 }
 
 var rawIndexPool = sync.Pool{New: func() any { return new(rawIndex) }}
 
-// maxPooledIndex bounds the memory that is kept for the next index.
+// maxPooledIndex is the maximum size in bytes of a rawIndex that returns to the pool.
 const maxPooledIndex = 1 << 20
 
 // decodeIndex decodes an index block whose data blocks must end at or before limit. The
@@ -160,8 +160,8 @@ func (r *rawIndex) decode(data []byte, limit uint64) error {
 		if h.Offset < lastEnd {
 			return errHandleOrder
 		}
-		// No key of a block is longer than the block. Without this bound a small index
-		// could be crafted to take quadratic memory.
+		// A separator is no longer than the longest key of its block. Without this bound a
+		// crafted small index could take quadratic memory.
 		if uint64(len(key)) > maxDecodedLen(h.Length)+base.TrailerLen {
 			return errSeparator
 		}
@@ -189,7 +189,7 @@ func (r *rawIndex) separator(i int) []byte {
 	return r.separators[start:end:end]
 }
 
-// pack lays out the decoded index.
+// pack returns the packed index.
 func (r *rawIndex) pack() (*packedIndex, error) {
 	x := &packedIndex{n: len(r.blocks)}
 	if x.n == 0 {
@@ -197,7 +197,7 @@ func (r *rawIndex) pack() (*packedIndex, error) {
 	}
 	x.last = bytes.Clone(r.separator(x.n - 1))
 	if x.n > 1 {
-		// Separators ascend, so all share what the first and the last share.
+		// Separators ascend, so all have the common prefix of the first and the last.
 		first := base.UserKey(r.separator(0))
 		x.shared = bytes.Clone(first[:base.CommonPrefix(first, base.UserKey(r.separator(x.n-2)))])
 	}
@@ -214,8 +214,8 @@ func (r *rawIndex) pack() (*packedIndex, error) {
 	return x, nil
 }
 
-// number returns the number of separator i; that of the last one, which is never compared, is the
-// largest.
+// number returns the number of separator i. For the last one, which is never compared, it returns
+// the largest number.
 func (r *rawIndex) number(x *packedIndex, i int) uint64 {
 	if i == x.n-1 {
 		return math.MaxUint64
@@ -289,16 +289,16 @@ func (r *rawIndex) packSteps(x *packedIndex, g *indexGroup, first, separators in
 	}
 }
 
-// trailers sets v to the trailers of the separators from first on, minus the number that it
-// returns, and to 0 for firstTrailer.
+// trailers sets v to the values of columnTrailer for the separators from first on, and returns the
+// number that it subtracts from trailers.
 func (r *rawIndex) trailers(v []uint64, first int) (subtracted uint64) {
 	subtracted = math.MaxUint64
 	for at := range v {
 		v[at] = base.KeyTrailer(r.separator(first + at))
 		subtracted = min(subtracted, v[at])
 	}
-	// 0 must not stand for any other trailer. Numbers wrap around, and not all of them are
-	// trailers.
+	// 0 stands for firstTrailer, so subtracted must not be a trailer of the group. There is such a
+	// number, since subtraction wraps around.
 	for subtracted--; slices.Contains(v, subtracted); {
 		subtracted--
 	}
@@ -330,19 +330,20 @@ func (r *rawIndex) appendColumn(v []uint64) (width uint8) {
 // numBlocks returns the number of data blocks.
 func (x *packedIndex) numBlocks() int { return x.n }
 
-// groupOf returns the group of data block i, its number of blocks, and where i is among them.
+// groupOf returns the group of data block i, the number of its blocks, and the position of block i
+// in the group.
 func (x *packedIndex) groupOf(i int) (g *indexGroup, blocks, at int) {
 	at = i % indexGroupLen
 	return &x.groups[i/indexGroupLen], min(indexGroupLen, x.n-(i-at)), at
 }
 
-// column returns column c of a group with that many blocks.
+// column returns column c of a group, which has the given number of blocks.
 func (x *packedIndex) column(g *indexGroup, c, blocks int) column {
 	w := int(g.widths[c])
 	return column{x.from(g, c, blocks), w, 1<<(8*w) - 1}
 }
 
-// from returns column c of a group and what follows.
+// from returns column c of a group and everything after it.
 func (x *packedIndex) from(g *indexGroup, c, blocks int) []byte {
 	start := int(g.steps) + indexGroupLen*g.stepBytes()
 	for _, w := range g.widths[:c] {
@@ -373,7 +374,7 @@ func (x *packedIndex) handle(i int) Handle {
 type separatorBuf [64]byte
 
 // separator returns an encoded internal key that is at or after every key of block i, and before
-// every key of the blocks after it. It is in buf, or must not be modified.
+// every key of the blocks after it. The result aliases buf or the index and must not be modified.
 func (x *packedIndex) separator(buf *separatorBuf, i int) []byte {
 	if i == x.n-1 {
 		return x.last
@@ -414,7 +415,7 @@ func (x *packedIndex) keyLen(g *indexGroup, blocks, at int) int {
 	return int(g.key) + int(x.column(g, columnKey, blocks).at(at))
 }
 
-// rest returns where a separator's remainder is in rests.
+// rest returns the bounds of a separator's remainder in rests.
 func (x *packedIndex) rest(g *indexGroup, blocks, at int) (start, end uint64) {
 	ends := x.column(g, columnRest, blocks)
 	if at > 0 {
@@ -432,7 +433,7 @@ func (x *packedIndex) trailer(g *indexGroup, blocks, at int) uint64 {
 	return t + binary.LittleEndian.Uint64(x.from(g, numColumns, blocks))
 }
 
-// rests returns the remainders of a group's separators and what follows.
+// rests returns the remainders of a group's separators and everything after them.
 func (x *packedIndex) rests(g *indexGroup, blocks int) []byte {
 	after := x.from(g, numColumns, blocks)
 	if g.widths[columnTrailer] != 0 {
@@ -441,8 +442,8 @@ func (x *packedIndex) rests(g *indexGroup, blocks int) []byte {
 	return after
 }
 
-// endsAt reports whether the separator of block i has the user key. It allocates only if the
-// separator is longer than a separatorBuf and as long as the key requires.
+// endsAt reports whether the separator of block i has the given user key. It allocates only if the
+// separator is longer than a separatorBuf and has the length of the key.
 func (x *packedIndex) endsAt(i int, userKey []byte) bool {
 	if i < x.n-1 && (!x.shares(userKey) || fence.Number(userKey, len(x.shared)) != x.number(i)) {
 		return false // the common case
@@ -465,7 +466,7 @@ func (x *packedIndex) separatorLen(i int) int {
 }
 
 // find returns the first block whose separator is at or after the internal key (userKey,
-// trailer), or numBlocks if there is none: all blocks before it hold only smaller keys. It
+// trailer), or numBlocks if there is none. All blocks before it have only smaller keys. It
 // allocates only for separators longer than a separatorBuf.
 func (x *packedIndex) find(userKey []byte, trailer uint64) int {
 	if !x.shares(userKey) {
@@ -491,8 +492,8 @@ func (x *packedIndex) shares(userKey []byte) bool {
 	return len(userKey) >= n && string(userKey[:n]) == string(x.shared)
 }
 
-// within reports whether the key's number shows that the key is after separator i-1 and before
-// separator i.
+// within reports whether the key's number proves that the key is after separator i-1 and before
+// separator i. It may return false for such a key, too.
 func (x *packedIndex) within(userKey []byte, i int) bool {
 	if i == x.n-1 || !x.shares(userKey) {
 		return false
@@ -502,14 +503,14 @@ func (x *packedIndex) within(userKey []byte, i int) bool {
 }
 
 // rank returns how many separators, not counting the last, have a number below p. tie reports that
-// the separator after those has the number p and is not the last.
+// the next separator has the number p and is not the last.
 func (x *packedIndex) rank(p uint64) (i int, tie bool) {
 	group := x.bases.Rank(p) - 1
 	if group < 0 {
 		return 0, x.n > 1 && x.bases.At(0) == p
 	}
 	g, base := &x.groups[group], x.bases.At(group)
-	// Steps up to this one belong to numbers below p.
+	// Exactly the steps up to this one belong to numbers below p.
 	step := (p - 1 - base) >> g.shift
 	next := uint64(0)
 	if steps := x.columns[g.steps:]; g.wide {
@@ -529,7 +530,8 @@ func (x *packedIndex) rank(p uint64) (i int, tie bool) {
 	return i + group*indexGroupLen, base+next<<g.shift == p
 }
 
-// count returns how many steps are not above step, without data-dependent branches.
+// count returns how many of the ascending steps are at most step. It has no data-dependent branches,
+// which would often be mispredicted.
 func count(steps *[4 * indexGroupLen]byte, step uint32) int {
 	upTo := func(s *[32]byte, i int) uint64 {
 		_, above := bits.Sub64(uint64(step), uint64(binary.LittleEndian.Uint32(s[4*i:])), 0)
@@ -551,7 +553,8 @@ func countWide(steps *[8 * indexGroupLen]byte, step uint64) int {
 	return int(8*eights + upTo(s, 0) + upTo(s, 1) + upTo(s, 2) + upTo(s, 3) + upTo(s, 4) + upTo(s, 5) + upTo(s, 6) + upTo(s, 7))
 }
 
-// ties returns how many separators from i on have the number p. REQUIRES: separator i has it.
+// ties returns how many separators from i on, not counting the last, have the number p. REQUIRES:
+// separator i has it and is not the last.
 func (x *packedIndex) ties(i int, p uint64) int {
 	switch {
 	case i+1 == x.n-1 || x.number(i+1) != p:
@@ -563,8 +566,8 @@ func (x *packedIndex) ties(i int, p uint64) int {
 	return end - i
 }
 
-// findAmong is find among the n separators from i on, whose numbers equal the key's. It searches
-// the first separators of groups, then within a group.
+// findAmong is find among the n separators from i on, whose numbers equal the key's. It does a binary
+// search of the first separators of groups, and then of one group.
 func (x *packedIndex) findAmong(i, n int, userKey []byte, trailer uint64) int {
 	var t tiedGroup
 	end := i + n
@@ -601,8 +604,8 @@ type tiedGroup struct {
 	g          *indexGroup
 	group      int
 	blocks     int
-	keys, ends int // where columnKey and columnRest are in columns
-	rests      int // where the separators' remainders are
+	keys, ends int // offsets of columnKey and columnRest in packedIndex.columns
+	rests      int // offset of the separators' remainders
 }
 
 func (t *tiedGroup) set(x *packedIndex, group int) {
@@ -623,7 +626,7 @@ func (t *tiedGroup) at(column int, width uint8, i int) int {
 	return int(n & (1<<(8*width) - 1))
 }
 
-// compare compares separator i of the group with an internal key that has its number.
+// compare compares separator i of the group with an internal key that has the same number.
 func (t *tiedGroup) compare(i int, userKey []byte, trailer uint64) int {
 	key, g := userKey[len(t.x.shared):], t.g
 	if len(key) < numberBytes || int(g.key)+t.at(t.keys, g.widths[columnKey], i) < numberBytes {
@@ -664,13 +667,13 @@ func compareTo(ikey, userKey []byte, trailer uint64) int {
 	return 0
 }
 
-// bytesHeld returns the index's size in memory.
+// bytesHeld returns the index's size in memory in bytes.
 func (x *packedIndex) bytesHeld() int64 {
 	return int64(unsafe.Sizeof(*x)) + x.bases.Bytes() + int64(unsafe.Sizeof(indexGroup{}))*int64(cap(x.groups)) +
 		int64(cap(x.shared)+cap(x.columns)+cap(x.last))
 }
 
-// bytesHeld returns the index's size in memory, without slots, which the cache counts.
+// bytesHeld returns the index's size in memory in bytes, without slots, which the cache counts.
 func (x *index) bytesHeld() int64 {
 	return int64(unsafe.Sizeof(*x)-unsafe.Sizeof(x.packedIndex)) + 8*int64(cap(x.cached)) + x.packedIndex.bytesHeld()
 }

@@ -5,11 +5,11 @@ import (
 	"sync/atomic"
 )
 
-// IndexPool bounds the memory of the indexes of many readers. An index is read when it is
-// needed. Beyond the limit the clock algorithm evicts indexes, together with their tables' blocks
-// in the cache. Small indexes are not evicted: they take little memory, and each lookup would
-// read them again. Neither are those that LevelDB's own filters need. The zero IndexPool has no
-// limit and is ready for use. It is safe for concurrent use and must not be copied.
+// IndexPool limits the memory of the indexes of many readers. Beyond the limit it evicts indexes by
+// the clock algorithm, together with their tables' blocks in the cache. A lookup that needs an
+// evicted index reads it again. The pool never evicts small indexes, which take little memory, nor
+// those that LevelDB filters need. The zero IndexPool has no limit and is ready for use. It is safe
+// for concurrent use and must not be copied.
 type IndexPool struct {
 	limit atomic.Int64 // bytes; 0: none
 	held  atomic.Int64 // bytes; written under mu
@@ -23,17 +23,17 @@ type IndexPool struct {
 // indexNode is the pool's bookkeeping for an index.
 type indexNode struct {
 	reader *Reader // nil: not in the pool; guarded by the pool's mu
-	at     int     // its position in the ring; -1: never evicted; guarded by the pool's mu
+	at     int     // position in the ring; -1: never evicted; guarded by the pool's mu
 	bytes  int64
 }
 
-// maxKept is the number of bytes per data block up to which an index is small.
+// maxKept is the number of bytes per data block, beyond 1 KiB, up to which an index is small.
 const maxKept = 16
 
-// small reports whether the index takes little memory.
+// small reports whether the index takes little memory in relation to its table.
 func (x *index) small() bool { return x.bytesHeld() <= maxKept*int64(x.n)+1<<10 }
 
-// keeps reports whether the index is never evicted.
+// keeps reports whether the pool never evicts index x of the reader.
 func (r *Reader) keeps(x *index) bool { return r.pinned || x.small() }
 
 // touch marks the index as used.
@@ -43,7 +43,7 @@ func (x *index) touch() {
 	}
 }
 
-// SetLimit bounds the bytes that all indexes together may take; a single index may exceed that,
+// SetLimit limits the bytes that all indexes together may take. A single index may exceed the limit,
 // and so may those that are never evicted. 0: no limit.
 func (p *IndexPool) SetLimit(bytes int64) {
 	p.mu.Lock()
@@ -58,8 +58,8 @@ func (p *IndexPool) HeldBytes() int64 { return p.held.Load() }
 // Loads returns how often an index was needed and had to be read because it was not in memory.
 func (p *IndexPool) Loads() uint64 { return p.loads.Load() }
 
-// offer takes an index if it is never evicted or fits within the limit, and reports whether it did.
-// REQUIRES: the reader is not shared yet.
+// offer adds an index to the pool if it is never evicted or fits within the limit, and reports
+// whether it did. REQUIRES: the reader is not shared yet.
 func (p *IndexPool) offer(r *Reader, x *index) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -70,8 +70,8 @@ func (p *IndexPool) offer(r *Reader, x *index) bool {
 	return true
 }
 
-// hold makes x the index of the reader, and evicts others if necessary. A released reader gets
-// none. REQUIRES: the reader's indexMu is held.
+// hold makes x the index of the reader, and evicts others if necessary. It does not if the reader has
+// been released, and keeps x's blocks out of the cache then. REQUIRES: the reader's indexMu is held.
 func (p *IndexPool) hold(r *Reader, x *index) {
 	p.loads.Add(1)
 	if r.released.Load() {
@@ -85,7 +85,7 @@ func (p *IndexPool) hold(r *Reader, x *index) {
 	p.shrink(x)
 }
 
-// drop removes an index from the pool, if it is there. A nil receiver is allowed.
+// drop removes an index from the pool, if it is in it. A nil receiver is allowed.
 func (p *IndexPool) drop(x *index) {
 	if p == nil {
 		return
@@ -120,7 +120,8 @@ func (p *IndexPool) unlink(x *index) {
 	n.reader = nil
 }
 
-// shrink evicts indexes other than keep until the rest is within the limit. REQUIRES: mu.
+// shrink evicts indexes other than keep until the others are within the limit. It gives up after two
+// rounds, as lookups may mark indexes faster than the hand clears the marks. REQUIRES: mu.
 func (p *IndexPool) shrink(keep *index) {
 	limit := p.limit.Load()
 	for tries := 2 * len(p.ring); limit > 0 && p.held.Load() > limit && tries > 0 && len(p.ring) > 0; tries-- {
@@ -133,7 +134,7 @@ func (p *IndexPool) shrink(keep *index) {
 			continue
 		}
 		r := x.held.reader
-		p.unlink(x) // the last one of the ring takes its place
+		p.unlink(x) // moves the last index of the ring to this position
 		r.index.Store(nil)
 		r.releaseBlocks(x)
 	}

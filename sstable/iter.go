@@ -14,31 +14,31 @@ import (
 // IterOptions configure an Iter. A nil *IterOptions and zero fields mean the
 // defaults.
 type IterOptions struct {
-	// DontFillCache keeps the iterator's blocks out of the cache. They are decoded into
-	// memory of the iterator, which it reuses, so a scan makes no garbage.
+	// DontFillCache keeps the blocks that the iterator reads out of the cache. The iterator
+	// decodes them into its own memory and reuses it, so a scan makes no garbage.
 	DontFillCache bool
-	// Readahead reads ahead from the first block on. Otherwise the iterator does so once
-	// it is moved forward from block to block.
+	// Readahead reads ahead from the first block on. By default the iterator reads ahead only
+	// once it moves forward from block to block.
 	Readahead bool
-	// SkipDamaged, if not nil, receives the error of each damaged block, and the iterator
-	// continues after it; entries before the damage may have been returned. I/O errors
-	// still stop the iterator.
+	// SkipDamaged, if not nil, is called with the error of each damaged block, and the iterator
+	// continues after the block. It may have returned entries of the block before the damage.
+	// I/O errors still stop the iterator.
 	SkipDamaged func(error)
 	// IO counts the block reads. Default: the reader's counter.
 	IO *BlockIO
 }
 
-// Iter iterates over the entries of a table, tombstones included. Its keys are internal keys, as
-// the package comment describes them. Key and Value may be called only while Valid is true, and
-// their results are valid until the next move or Close, and must not be modified. The argument of
-// a seek must not be the iterator's own key. An Iter must not be used by several goroutines at
-// once, nor after Close; any number may be open.
+// Iter iterates over the entries of a table, tombstones included. Its keys are internal keys, which
+// the package comment describes. Call Key and Value only while Valid is true. Their results are
+// valid until the next move or Close, and must not be modified. The argument of a seek must not be
+// the result of Key. An Iter is not safe for concurrent use, and must not be used after Close. A
+// table can have any number of iterators.
 type Iter struct {
 	r    *Reader
-	x    *index // nil: not loaded yet; the iterator keeps it
+	x    *index // nil: not loaded yet; kept even if the pool evicts it
 	opts IterOptions
 
-	blk   *block // the loaded block, or nil
+	blk   *block // the current block, or nil
 	i     int    // its number
 	at    int    // offset of the current entry in it
 	e     entry
@@ -51,20 +51,20 @@ type Iter struct {
 	backKeys []byte
 	backPos  int // index of the current entry, or -1
 
-	own     block  // the loaded block, if it is not the cache's
-	ownData []byte // its memory
+	uncached     block  // the current block, if it is not in the cache
+	uncachedData []byte // its data
 
-	mem *iterMem // goes back to the pool; nil once the iterator is closed
+	mem *iterMem // returns to the pool; nil once the iterator is closed
 
 	window    *[]byte // bytes read ahead from the file
 	windowOff uint64  // their offset in the file
-	ahead     int     // bytes to read ahead
+	ahead     int     // number of bytes to read ahead
 	next      int     // the block after the last one read from the file
-	sought    int     // 1 + the block that the next SeekGE begins with; 0: not known
+	sought    int     // 1 + the block at which the next SeekGE begins; 0: unknown
 }
 
-// backEntry is an entry that the iterator has passed. Its key is in backKeys, from the end
-// of the previous one to keyEnd.
+// backEntry is an entry before the position of the iterator, or at it. Its key is in backKeys, from
+// the end of the previous one to keyEnd.
 type backEntry struct {
 	at     int
 	e      entry
@@ -74,37 +74,37 @@ type backEntry struct {
 var _ base.Iterator = (*Iter)(nil)
 
 // An iterator that moves forward reads several data blocks at once: first minReadahead bytes, then
-// twice as much each time, up to a share of the table. A compaction of many small tables thus needs
-// little memory, and large tables are read in large requests.
+// twice as much each time, up to 1/readaheadShare of the table. So a compaction of many small tables
+// needs little memory, and large tables are read in large requests.
 const (
 	minReadahead   = 16 << 10
-	mostOfSmall    = 64 << 10 // the limit for tables of up to 2 MiB
-	maxReadahead   = 256 << 10
+	mostOfSmall    = 64 << 10  // the maximum for tables of up to 2 MiB
+	maxReadahead   = 256 << 10 // the maximum for all tables
 	readaheadShare = 32
 )
 
-// readahead returns the most bytes that an iterator reads at once.
+// readahead returns the maximum number of bytes that an iterator reads ahead.
 func (r *Reader) readahead() int {
 	return int(min(max(r.dataEnd/readaheadShare, mostOfSmall), maxReadahead))
 }
 
-// iterMem is the memory that a closed iterator leaves to the next one.
+// iterMem is the memory that closed iterators pass on to new ones.
 type iterMem struct {
-	key, ownData, backKeys []byte
-	back                   []backEntry
+	key, uncachedData, backKeys []byte
+	back                        []backEntry
 }
 
 var iterPool = sync.Pool{New: func() any { return new(iterMem) }}
 
 var windowPool = sync.Pool{New: func() any { return new([]byte) }}
 
-// NewIter returns an unpositioned iterator over the table: it must be moved with First, Last or a
-// seek first. o may be nil. Errors, also those of reading the index, are in Err.
+// NewIter returns an unpositioned iterator over the table. Its first move must be First, Last or a
+// seek. o may be nil. Err returns all errors, including those of reading the index.
 func (r *Reader) NewIter(o *IterOptions) *Iter {
 	m := iterPool.Get().(*iterMem)
 	it := &Iter{
 		r: r, backPos: -1, next: -1, mem: m,
-		key: m.key[:0], ownData: m.ownData[:0], backKeys: m.backKeys[:0], back: m.back[:0],
+		key: m.key[:0], uncachedData: m.uncachedData[:0], backKeys: m.backKeys[:0], back: m.back[:0],
 	}
 	if o != nil {
 		it.opts = *o
@@ -129,16 +129,16 @@ func (it *Iter) Err() error { return it.err }
 
 // Close releases the iterator's memory, and returns nil. It may be called twice.
 func (it *Iter) Close() error {
-	it.valid, it.blk, it.own, it.x = false, nil, block{}, nil
+	it.valid, it.blk, it.uncached, it.x = false, nil, block{}, nil
 	it.dropWindow()
 	if m := it.mem; m != nil {
 		poison(it.key)
-		poison(it.ownData)
-		if cap(it.key)+cap(it.ownData)+cap(it.backKeys)+cap(it.back)*int(unsafe.Sizeof(backEntry{})) <= maxPooledBuffer {
-			*m = iterMem{it.key, it.ownData, it.backKeys, it.back}
+		poison(it.uncachedData)
+		if cap(it.key)+cap(it.uncachedData)+cap(it.backKeys)+cap(it.back)*int(unsafe.Sizeof(backEntry{})) <= maxPooledBuffer {
+			*m = iterMem{it.key, it.uncachedData, it.backKeys, it.back}
 			iterPool.Put(m)
 		}
-		it.mem, it.key, it.ownData, it.backKeys, it.back = nil, nil, nil, nil, nil
+		it.mem, it.key, it.uncachedData, it.backKeys, it.back = nil, nil, nil, nil, nil
 	}
 	return nil
 }
@@ -219,7 +219,7 @@ func (it *Iter) SeekLT(ikey []byte) bool {
 	return it.backTo(len(it.back)-1) || it.lastFrom(i-1)
 }
 
-// Next moves to the next entry. If the iterator is not Valid, it stays so.
+// Next moves to the next entry. It does nothing if the iterator is not Valid.
 func (it *Iter) Next() bool {
 	if !it.valid {
 		return false
@@ -235,7 +235,7 @@ func (it *Iter) Next() bool {
 	return true
 }
 
-// Prev moves to the previous entry. If the iterator is not Valid, it stays so.
+// Prev moves to the previous entry. It does nothing if the iterator is not Valid.
 func (it *Iter) Prev() bool {
 	if !it.valid {
 		return false
@@ -268,7 +268,7 @@ func (it *Iter) begin() bool {
 	return it.err == nil
 }
 
-// firstFrom moves to the first entry of block i or of those after it.
+// firstFrom moves to the first entry of block i, or of a later block if damaged ones are skipped.
 func (it *Iter) firstFrom(i int) bool {
 	for it.err == nil && i < it.x.numBlocks() {
 		if it.load(i) {
@@ -285,7 +285,7 @@ func (it *Iter) firstFrom(i int) bool {
 	return false
 }
 
-// lastFrom moves to the last entry of block i or of those before it.
+// lastFrom moves to the last entry of block i, or of an earlier block if damaged ones are skipped.
 func (it *Iter) lastFrom(i int) bool {
 	for it.err == nil && i >= 0 {
 		if it.load(i) {
@@ -320,12 +320,12 @@ func (it *Iter) decode(at int) error {
 	return nil
 }
 
-// maxBackBytes bounds the keys kept for backward iteration. They are not prefix-compressed,
-// so without a bound they could take quadratic memory.
+// maxBackBytes is the maximum total length of the keys in backKeys. They are not
+// prefix-compressed, so without a bound they could take quadratic memory.
 const maxBackBytes = 1 << 20
 
-// collect keeps the entries from a restart on for backward iteration, until stop reports
-// that the current one is past the range. Beyond maxBackBytes it keeps only the last ones.
+// collect sets back to the entries from a restart on, up to the first one for which stop returns
+// true. If their keys exceed maxBackBytes, it drops the first ones.
 func (it *Iter) collect(at int, stop func() bool) error {
 	it.back, it.backKeys, it.key = it.back[:0], it.backKeys[:0], it.key[:0]
 	for at < it.blk.entries {
@@ -345,7 +345,7 @@ func (it *Iter) collect(at int, stop func() bool) error {
 	return nil
 }
 
-// backTo moves to entry i of the collected ones, if there is one.
+// backTo moves to entry i of back. If i is negative, it makes the iterator invalid.
 func (it *Iter) backTo(i int) bool {
 	it.valid = i >= 0
 	it.backPos = i
@@ -362,12 +362,13 @@ func (it *Iter) backTo(i int) bool {
 	return true
 }
 
-// damaged records an error in the current block and reports whether the iterator may
-// continue after that block.
+// damaged handles an error in the current block. It reports whether the iterator may continue with
+// another block.
 func (it *Iter) damaged(err error) bool {
 	return it.failed(it.r.corrupt(it.x.handle(it.i), "data block", err))
 }
 
+// failed reports an error to SkipDamaged and returns true, or records it and returns false.
 func (it *Iter) failed(err error) bool {
 	it.valid = false
 	if it.opts.SkipDamaged != nil && errors.Is(err, base.ErrCorruption) {
@@ -402,22 +403,22 @@ func (it *Iter) read(i int) error {
 		return err
 	}
 	r := it.r
-	if it.ownData, err = decompress(it.ownData[:0], payload, t); err != nil {
+	if it.uncachedData, err = decompress(it.uncachedData[:0], payload, t); err != nil {
 		return r.corrupt(it.x.handle(i), "data block", err)
 	}
-	it.own = block{}
-	it.blk = &it.own
-	if err := r.initDataBlock(&it.x.packedIndex, &it.own, it.ownData, i); err != nil {
+	it.uncached = block{}
+	it.blk = &it.uncached
+	if err := r.initDataBlock(&it.x.packedIndex, &it.uncached, it.uncachedData, i); err != nil {
 		return err
 	}
 	if it.x.cached != nil && !it.opts.DontFillCache && r.cache.admit(it.x, i) {
-		it.blk = r.keepBlock(it.x, i, &it.own)
+		it.blk = r.keepBlock(it.x, i, &it.uncached)
 	}
 	return nil
 }
 
-// fetch returns data block i as stored, from the read-ahead window or from the file. The
-// payload is valid until the next fetch.
+// fetch returns data block i as stored, from the read-ahead window if it is there, else from the
+// file. The payload is valid until the next fetch.
 func (it *Iter) fetch(i int) (payload []byte, blockType byte, err error) {
 	r := it.r
 	h := it.x.handle(i)
@@ -452,7 +453,7 @@ func (it *Iter) fetch(i int) (payload []byte, blockType byte, err error) {
 	}
 	err = it.fill(size)
 	if err != nil && size > n {
-		// Perhaps only the bytes after the block are unreadable.
+		// Perhaps the block is readable and only the bytes after it are not.
 		it.ahead = 0
 		err = it.fill(n)
 	}

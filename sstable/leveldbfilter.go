@@ -24,9 +24,9 @@ import (
 //
 // Example: 80 00 00 00 00 00 00 00 01 00 00 00 00 09 00 00 00 0b is one filter, of one
 // probe and 64 bits of which bit 7 is set, for blocks that begin below 2048. A filter
-// without bits holds no key. More than 30 probes are reserved for later formats.
+// without bits contains no key. A number of probes above 30 is reserved for later formats.
 //
-// A key has the bits h, h + d, h + 2d and so on, modulo the number of bits, where h is
+// The bits of a key are h, h + d, h + 2d and so on, modulo the number of bits, where h is
 // its 32-bit hash and d is h rotated right by 17 bits.
 //
 // On disk; do not change.
@@ -39,23 +39,23 @@ const (
 	maxLevelDBProbes = 30
 )
 
-// maxLevelDBFilter bounds the length of one filter: the number of its bits must fit in 32 bits.
+// maxLevelDBFilter is the maximum length of one filter: the number of its bits must fit in 32 bits.
 const maxLevelDBFilter = math.MaxUint32 / 8
 
-var errNotUnderBudget = errors.New("not loaded under a memory limit: LevelDB's own filters cannot be loaded in part")
+var errNotUnderBudget = errors.New("not loaded under a memory limit: LevelDB filters cannot be loaded in part")
 
 var errLevelDBFilter = errors.New("malformed LevelDB filter block")
 
-// levelDBFilter probes the filters of such a block. It needs the table's index, to find the
-// filters of the data blocks that can hold a key.
+// levelDBFilter is the filter.Reader over such a block. It needs the table's index to find the
+// filters of the data blocks that may contain a key.
 type levelDBFilter struct {
 	index  *packedIndex
 	data   []byte   // the filters
 	ends   []uint32 // end of each, relative to the start of the first
 	baseLg uint8
-	// signed: the filters may be from a LevelDB whose platform has signed chars, which
-	// changes the hash of keys with bytes above 127. A key is excluded only if both
-	// hashes exclude it.
+	// signed is set if a LevelDB on a platform with signed chars may have written the filters:
+	// its hash differs for keys with bytes above 127. Then a key is excluded only if it is under
+	// both hashes.
 	signed bool
 	fpr    float64
 	at     Handle // of the block
@@ -73,7 +73,7 @@ func newLevelDBFilter(x *packedIndex, family string, block []byte) (f *levelDBFi
 		return nil, false
 	}
 	f.data = block[:starts:starts]
-	for i := starts; i < uint64(n)+4; i += 4 { // the last one is the offset of the offsets
+	for i := starts; i < uint64(n)+4; i += 4 { // after the offsets follows that of the first one, the end of the filters
 		end := binary.LittleEndian.Uint32(block[i:])
 		if uint64(end) > starts {
 			return nil, false
@@ -99,7 +99,7 @@ func (f *levelDBFilter) filterOf(i int) []byte {
 	return f.data[f.ends[g]:f.ends[g+1]]
 }
 
-// estimate returns the false positive rate, from the share of the bits that are set.
+// estimate returns the false positive rate according to the share of bits that are set.
 func (f *levelDBFilter) estimate() float64 {
 	var sum, n float64
 	for i := range f.ends[1:] {
@@ -174,8 +174,8 @@ func levelDBMayContain(b []byte, h uint32) bool {
 	return true
 }
 
-// levelDBHash is LevelDB's hash (util/hash.cc). The bytes after the last whole word are
-// read as signed or unsigned numbers. On disk; do not change.
+// levelDBHash is LevelDB's hash (util/hash.cc). signed is whether the bytes after the last
+// whole word are signed. On disk; do not change.
 func levelDBHash(b []byte, signed bool) uint32 {
 	const m = 0xc6a4a793
 	h := uint32(levelDBSeed) ^ uint32(len(b))*m
@@ -198,8 +198,8 @@ func levelDBHash(b []byte, signed bool) uint32 {
 	return h ^ h>>24
 }
 
-// openLevelDBFilter loads LevelDB's own filters, for a table without a usable filter of sift. They
-// cannot be loaded in part. If they are damaged, the table has no filter.
+// openLevelDBFilter loads the LevelDB filters of a table without a usable filter of sift. They cannot
+// be loaded in part. If they are damaged, it returns a corruption error.
 func (r *Reader) openLevelDBFilter(family string, h Handle, o *ReaderOptions) error {
 	unknown := func(cause error) error {
 		r.filterFamily, r.filterState = family, FilterUnknown
@@ -214,7 +214,7 @@ func (r *Reader) openLevelDBFilter(family string, h Handle, o *ReaderOptions) er
 	if err != nil {
 		return err
 	}
-	more := int64(len(block)) - int64(h.Length) // LevelDB does not compress it, others may
+	more := int64(len(block)) - int64(h.Length) // LevelDB does not compress the block, but others may
 	if !r.pool.claim(more) {
 		return unknown(errNotUnderBudget)
 	}
@@ -242,14 +242,14 @@ func (r *Reader) openLevelDBFilter(family string, h Handle, o *ReaderOptions) er
 	return nil
 }
 
-// maxCheckedBlocks is the number of data blocks to try for checking LevelDB's filters.
+// maxCheckedBlocks is the number of data blocks of which checkLevelDBFilter tries to read one.
 const maxCheckedBlocks = 4
 
 var errNotChecked = errors.New("cannot be checked: no data block is readable")
 
-// checkLevelDBFilter checks that the filters contain the keys of the first readable data
-// block. Programs that write tables by themselves may have added other keys, such as
-// internal ones. If no block is readable the error is errNotChecked.
+// checkLevelDBFilter checks that the filters contain the user keys of the first readable data
+// block. Other programs than LevelDB may have added different keys, internal ones for example.
+// If none of the first blocks is readable, it returns errNotChecked.
 func (r *Reader) checkLevelDBFilter(f *levelDBFilter) error {
 	for i := range min(f.index.numBlocks(), maxCheckedBlocks) {
 		var b block

@@ -207,10 +207,10 @@ func TestLevelDBFilterSigned(t *testing.T) {
 	}
 }
 
-// TestLevelDBFilterAsksAllBlocks: the filters of all blocks that can hold a key are probed: of the
+// TestLevelDBFilterProbesAllBlocks: the filters of all blocks that can hold a key are probed: of the
 // first whose separator is not before it, and of the next one if the separator has the key. Bytes
 // from 0x80 on are hashed as LevelDB does now.
-func TestLevelDBFilterAsksAllBlocks(t *testing.T) {
+func TestLevelDBFilterProbesAllBlocks(t *testing.T) {
 	filterOf := func(keys ...string) []byte {
 		b := make([]byte, 9)
 		for _, k := range keys {

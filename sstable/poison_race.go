@@ -2,8 +2,8 @@
 
 package sstable
 
-// poison overwrites memory that returns to a pool, in builds with the race detector, so that
-// a use after release shows.
+// poison overwrites memory that returns to a pool, so that tests with the race detector notice
+// uses after release.
 func poison(b []byte) {
 	b = b[:cap(b)]
 	for i := range b {

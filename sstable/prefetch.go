@@ -2,13 +2,13 @@ package sstable
 
 import "github.com/siftdb/sift/internal/base"
 
-// prefetcher is a file with asynchronous reads: Prefetch begins to read n bytes, unless they are in
+// prefetcher is a file with asynchronous reads: Prefetch starts reading n bytes, unless they are in
 // memory, and does not wait for them. It returns false if it cannot.
 type prefetcher interface {
 	Prefetch(off, n int64) bool
 }
 
-// Prefetch begins to read the block that Get would read for the key, unless it is in the cache, and
+// Prefetch starts reading the block that Get would read for the key, unless it is in the cache, and
 // does not wait for it. It returns false if it cannot: the file must have a method
 // Prefetch(off, n int64) bool, and the index must be in memory.
 func (r *Reader) Prefetch(userKey []byte, seq uint64) bool {
@@ -23,7 +23,7 @@ func (r *Reader) Prefetch(userKey []byte, seq uint64) bool {
 	return i == x.numBlocks() || x.isCached(i) || r.prefetch(x.handle(i))
 }
 
-// prefetch begins to read a block.
+// prefetch starts reading a block. REQUIRES: r.ahead is not nil.
 func (r *Reader) prefetch(h Handle) bool {
 	return r.ahead.Prefetch(int64(h.Offset), int64(h.Length)+blockTrailerLen)
 }
@@ -31,7 +31,7 @@ func (r *Reader) prefetch(h Handle) bool {
 // isCached reports whether data block i is in the cache.
 func (x *index) isCached(i int) bool { return x.cached != nil && x.inCache(i) != nil }
 
-// PrefetchGE begins to read the block that SeekGE(ikey) reads first, and does not wait for it. The
+// PrefetchGE starts reading the block that SeekGE(ikey) reads first, and does not wait for it. The
 // next move must be that SeekGE.
 func (it *Iter) PrefetchGE(ikey []byte) {
 	if it.r.ahead == nil || !it.begin() {
@@ -42,7 +42,7 @@ func (it *Iter) PrefetchGE(ikey []byte) {
 	it.prefetch(i)
 }
 
-// PrefetchFirst begins to read the first block, and does not wait for it.
+// PrefetchFirst starts reading the first block, and does not wait for it.
 func (it *Iter) PrefetchFirst() {
 	if it.r.ahead != nil && it.begin() {
 		it.prefetch(0)

@@ -10,22 +10,22 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// Prefixer is a prefix extractor: it determines which part of a key is its prefix. A filter
-// that also holds prefixes can exclude that a table has a key with some prefix, so that a scan
-// over that prefix skips the table.
+// Prefixer is a prefix extractor: it determines which part of a key is its prefix. If filters
+// contain prefixes as well as keys, a scan of the keys with one prefix skips the tables whose
+// filters exclude the prefix.
 //
-// A Prefixer must be safe for concurrent use and must satisfy this rule, or scans miss keys:
+// A Prefixer must be safe for concurrent use, and must satisfy this rule, or scans miss keys:
 // if PrefixLen(k) is n >= 0, then PrefixLen is n for every key that begins with k[:n].
-// EachPrefix is the only exception.
+// Only EachPrefix is exempt.
 type Prefixer interface {
-	// Name is stored in the tables. It must change when PrefixLen does.
+	// Name identifies the Prefixer. It is stored in tables, and must change when PrefixLen does.
 	Name() string
 	// PrefixLen returns the length of the key's prefix, or -1 if it has none.
 	PrefixLen(key []byte) int
 }
 
-// FixedPrefix returns the Prefixer for the first n bytes of a key. Shorter keys have no
-// prefix. n is at least 1.
+// FixedPrefix returns the Prefixer whose prefixes are the first n bytes of keys. Shorter keys
+// have no prefix. An n below 1 stands for 1.
 func FixedPrefix(n int) Prefixer { return fixedPrefix(max(n, 1)) }
 
 type fixedPrefix int
@@ -39,9 +39,9 @@ func (p fixedPrefix) PrefixLen(key []byte) int {
 	return int(p)
 }
 
-// PrefixUpTo returns the Prefixer for the bytes up to and including the n-th delimiter, n at
-// least 1: with '/' and 1 the prefix of "user/17/name" is "user/", with 2 it is "user/17/".
-// Keys with fewer delimiters have no prefix.
+// PrefixUpTo returns the Prefixer whose prefixes end with the n-th delimiter of keys: with '/' and
+// 1 the prefix of "user/17/name" is "user/", with 2 it is "user/17/". Keys with fewer delimiters
+// have no prefix. An n below 1 stands for 1.
 func PrefixUpTo(delimiter byte, n int) Prefixer { return prefixUpTo{delimiter, max(n, 1)} }
 
 type prefixUpTo struct {
@@ -63,11 +63,11 @@ func (p prefixUpTo) PrefixLen(key []byte) int {
 	return end
 }
 
-// EachPrefix returns the Prefixer for paths and URLs: filters hold each prefix of a key that ends
-// with the delimiter. With '/' these are "user/" and "user/17/" for "user/17/name". Scans below
-// any of them can then be excluded, at any depth. PrefixLen is that of the longest; it violates
-// the rule of Prefixer, and only this package's tables can use it. Keys mostly share these
-// prefixes with their neighbors: URLs have about one for two keys.
+// EachPrefix returns a Prefixer for paths and URLs: filters contain each prefix of a key that ends
+// with the delimiter. With '/' these are "user/" and "user/17/" for "user/17/name". So scans at any
+// depth can skip tables. PrefixLen returns the length of the longest of these prefixes, which
+// violates the rule of Prefixer: only this package supports that. Neighboring keys share most of
+// their prefixes, so a filter has few more entries: one per two keys for URLs.
 func EachPrefix(delimiter byte) Prefixer { return eachPrefix{delimiter} }
 
 type eachPrefix struct{ delimiter byte }
@@ -81,7 +81,7 @@ func (p eachPrefix) PrefixLen(key []byte) int {
 	return -1
 }
 
-// from calls f for the prefixes of a key that are longer than n.
+// from calls f with the prefixes of a key that are longer than n bytes.
 func (p eachPrefix) from(n int, key []byte, f func(prefix []byte)) {
 	for {
 		i := bytes.IndexByte(key[n:], p.delimiter)
@@ -93,9 +93,10 @@ func (p eachPrefix) from(n int, key []byte, f func(prefix []byte)) {
 	}
 }
 
-// RangePrefixLen returns the length of the longest prefix that all keys in [lower, upper) have
-// and that a filter with p's prefixes holds if there is such a key, or -1 if there is none. A nil
-// bound is the empty key, not a missing bound.
+// RangePrefixLen returns the length of a prefix of lower that all keys in [lower, upper) have, and
+// that p extracts from each of them: a filter with p's prefixes that excludes it excludes the range.
+// It returns -1 if there is none, and the longest if there are several. A nil bound is the empty
+// key, not a missing bound.
 func RangePrefixLen(p Prefixer, lower, upper []byte) int {
 	n := p.PrefixLen(lower)
 	switch {
@@ -109,7 +110,7 @@ func RangePrefixLen(p Prefixer, lower, upper []byte) int {
 		return -1
 	}
 	shared := base.CommonPrefix(lower, upper)
-	for _, most := range [...]int{shared + 1, shared} {
+	for _, most := range [...]int{shared + 1, shared} { // shared + 1: upper may be the end of a prefix
 		if n := each.PrefixLen(lower[:min(most, len(lower))]); n >= 0 && rangeWithin(lower[:n], upper) {
 			return n
 		}
@@ -117,8 +118,8 @@ func RangePrefixLen(p Prefixer, lower, upper []byte) int {
 	return -1
 }
 
-// rangeWithin reports whether all keys have the prefix in a range that begins at a key with it and
-// ends before upper.
+// rangeWithin reports whether all keys from one with the prefix up to upper, exclusive, have the
+// prefix.
 func rangeWithin(prefix, upper []byte) bool {
 	if bytes.HasPrefix(upper, prefix) {
 		return true
@@ -153,8 +154,8 @@ func prefixerNamed(name string) Prefixer {
 	return p
 }
 
-// prefixesFrom calls f for the prefixes of a key. Of nested prefixes it skips those of up to n
-// bytes.
+// prefixesFrom calls f with the prefixes of a key. If p is an EachPrefix, it skips prefixes of up to
+// n bytes.
 func prefixesFrom(n int, p Prefixer, key []byte, f func(prefix []byte)) {
 	if each, ok := p.(eachPrefix); ok {
 		each.from(n, key, f)
@@ -163,8 +164,8 @@ func prefixesFrom(n int, p Prefixer, key []byte, f func(prefix []byte)) {
 	}
 }
 
-// addPrefixes adds the prefixes of a key to the filter, but only once for adjacent keys with the
-// same prefix.
+// addPrefixes adds the prefixes of a key to the filter, except those that it has added for the
+// previous key.
 func (w *Writer) addPrefixes(userKey []byte) {
 	if each, ok := w.opts.Prefix.(eachPrefix); ok {
 		each.from(base.CommonPrefix(w.prefix, userKey), userKey, func(prefix []byte) {
@@ -183,8 +184,8 @@ func (w *Writer) addPrefixes(userKey []byte) {
 	})
 }
 
-// PrefixFilter returns the name of the Prefixer whose prefixes the table's filter holds, so that
-// MayContain works for these prefixes as for keys, or "" if it holds none.
+// PrefixFilter returns the name of the Prefixer whose prefixes the table's filter contains, or "" if
+// it contains none. For such a prefix MayContain reports false only if no key of the table has it.
 func (r *Reader) PrefixFilter() string {
 	if r.props == nil {
 		return ""

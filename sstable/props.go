@@ -31,14 +31,14 @@ import (
 //	sift.filter.checksums    4 B each masked CRC-32C of each filter unit as stored, its block type included
 //	sift.filter.fpr          8 B      FilterFPR, IEEE 754
 //	sift.filter.keys         varint   FilterKeys
-//	sift.filter.policy       text     FilterPolicy; the sift.filter ones only with a filter
-//	sift.filter.prefix       text     FilterPrefix; only if the filter holds prefixes
+//	sift.filter.policy       text     FilterPolicy; all sift.filter. properties only with a filter
+//	sift.filter.prefix       text     FilterPrefix; only if the filter contains prefixes
 //	sift.key.largest         bytes    Largest
 //	sift.key.smallest        bytes    Smallest
 //	sift.num.keys            varint   NumKeys
 //	sift.range.checksum      4 B      masked CRC-32C of the range filter as stored, its block type included
 //	sift.range.keys          varint   RangeKeys
-//	sift.range.policy        text     RangePolicy; the sift.range ones only with a range filter
+//	sift.range.policy        text     RangePolicy; all sift.range. properties only with a range filter
 //	sift.range.size          varint   RangeBytes
 //	sift.range.split         text     RangeSplit
 //	sift.seq.max             varint   MaxSeq
@@ -46,10 +46,10 @@ import (
 //
 // Integers are little-endian. RocksDB and pebble define the names with rocksdb. and require
 // the block. Unknown names are ignored. The block is invalid if the value of a known name is
-// malformed, if the comparator is another one, or if RocksDB's property for a global sequence
-// number is not 0. If RocksDB's property for the filtering of whole keys is 0, the filter holds
-// only prefixes of keys, and is not used. The checksums tie the filters to the table: an intact
-// filter block of another table would exclude keys.
+// malformed. Tables with another comparator, or with a nonzero value of RocksDB's property for a
+// global sequence number, are not supported. If RocksDB's property for the filtering of whole
+// keys is 0, the filter contains only prefixes of keys, and is not used. The checksums tie the
+// filters to the table: an intact filter block of another table would exclude keys.
 //
 // The entry sift.seq.max = 300 is
 //
@@ -76,18 +76,18 @@ type Properties struct {
 	FilterPolicy string  // the name of the policy that built the filter, "" if unknown or none
 	FilterFamily string  // the format of the filter
 	FilterUnits  int     // number of units
-	FilterKeys   uint64  // number of keys and prefixes in it
-	FilterFPR    float64 // false positive rate with all units; NaN if unknown or none
-	FilterPrefix string  // the name of the Prefixer whose prefixes it also holds; "": none
+	FilterKeys   uint64  // number of keys and prefixes in the filter
+	FilterFPR    float64 // false positive rate with all units; NaN if unknown or no filter
+	FilterPrefix string  // the name of the Prefixer whose prefixes the filter also contains; "": none
 
 	RangePolicy string // the name of the policy that built the range filter; "": none
-	RangeSplit  string // how it splits keys: the name of a Prefixer or at(n); may end in ; and symbols
-	RangeKeys   uint64 // number of keys in it
-	RangeBytes  uint64 // its size on disk
+	RangeSplit  string // how the range filter splits keys: the name of a Prefixer or at(n), then possibly ; and symbols
+	RangeKeys   uint64 // number of keys in the range filter
+	RangeBytes  uint64 // size of the range filter on disk
 
 	rangeCRC     uint32
 	compressed   bool
-	prefixesOnly bool // the filter, of another engine, does not hold keys
+	prefixesOnly bool // the filter, of another engine, contains no keys
 	unitCRCs     []uint32
 }
 
@@ -156,7 +156,7 @@ type Property struct {
 	Value []byte
 }
 
-// appendProperties encodes the properties block.
+// appendProperties returns the properties block.
 func appendProperties(p *Properties) []byte {
 	var list []Property
 	text := func(name, v string) { list = append(list, Property{name, []byte(v)}) }
@@ -215,12 +215,12 @@ func appendProperties(p *Properties) []byte {
 	return w.finish()
 }
 
-// maxPropertyName exceeds the length of every known name.
+// maxPropertyName is more than the length of every known name.
 const maxPropertyName = 64
 
 var errProperty = errors.New("malformed property")
 
-// decodeProperties decodes the block. The result does not refer to data.
+// decodeProperties decodes a properties block. The result does not refer to data.
 func decodeProperties(data []byte) (*Properties, error) {
 	var b block
 	if err := b.init(data); err != nil {
@@ -301,7 +301,7 @@ func (p *Properties) number(name string) *uint64 {
 	return nil
 }
 
-// text returns the field of a property that is a text, or nil.
+// text returns the field of a property that is text, or nil.
 func (p *Properties) text(name string) *string {
 	switch name {
 	case propFilterFamily:
@@ -318,8 +318,8 @@ func (p *Properties) text(name string) *string {
 	return nil
 }
 
-// other sets the field of a property that is neither a number nor a text. ok is false if the
-// value is malformed; err is not nil if sift cannot read a table with that value.
+// other sets the field of a property that is neither a number nor text. ok is false if the value is
+// malformed. err is not nil if sift does not support tables with that value.
 func (p *Properties) other(name string, value []byte) (ok bool, err error) {
 	ok = true
 	switch name {

@@ -13,13 +13,13 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// A range filter takes a key as a prefix and a number. The table's split determines the prefix,
-// and its symbols map what follows to a number, so that the keys of a prefix are in the order of
-// their numbers. The split is one of
+// For a range filter, a key consists of a prefix and a number. The table's split determines the
+// prefix. The split's symbols map the bytes after the prefix to the number, and preserve their
+// order. The split is one of
 //
-//	the Prefixer of the options; the filter leaves out keys without a prefix
-//	a PrefixUpTo that the table has chosen; all of its keys have such a prefix
-//	a fixed length, "at(11)"; a shorter key is all prefix, with the number 0
+//	the Prefixer of the options; the filter omits keys without a prefix
+//	a PrefixUpTo that the writer has chosen; all keys of the table have such a prefix
+//	a fixed length, "at(11)"; a shorter key is a prefix as a whole, with the number 0
 //
 // Without symbols the number is the 8 bytes after the prefix, zero-padded, big-endian. On disk;
 // do not change.
@@ -27,13 +27,13 @@ import (
 // The filter is the meta block sift.range.<family>, uncompressed, between the filter units
 // and the properties.
 
-// rangePrefix is how the name of the meta block begins. On disk; do not change.
+// rangePrefix is the beginning of the name of the meta block. On disk; do not change.
 const rangePrefix = "sift.range."
 
-// rangeKeys collects the keys of a table until its split can be chosen.
+// rangeKeys collects all keys of a table, since they determine its split.
 type rangeKeys struct {
-	bytes []byte
-	ends  []int
+	bytes []byte // the keys, one after another
+	ends  []int  // where they end
 }
 
 func (k *rangeKeys) add(key []byte) {
@@ -53,12 +53,13 @@ func (k *rangeKeys) each(f func(key []byte)) {
 // numberLen is the number of key bytes in a number without symbols.
 const numberLen = 8
 
-// splitAt chooses a fixed length of prefixes. It leaves the last 8 bytes of the longer keys to
-// the number, which then distinguishes all keys. But it makes prefixes short enough for two
-// keys per prefix on average, since a range must lie within one prefix, and no shorter than the
-// common prefix of all keys.
+// splitAt chooses a fixed length of prefixes. It ignores the longest keys, up to a twentieth. Of the
+// longest of the others it leaves the last 8 bytes to the number, so that numbers distinguish all
+// keys. But prefixes are short enough for two keys per prefix on average, since a range must lie
+// within one prefix, and no shorter than the common prefix of all keys, as far as that leaves 8
+// bytes.
 func (k *rangeKeys) splitAt() int {
-	var lengths, differ []int // number of keys by length; by where they first differ from the previous key
+	var lengths, differ []int // number of keys by length, and by the position where they first differ from the previous key
 	count := func(counts *[]int, n int) {
 		for len(*counts) <= n {
 			*counts = append(*counts, 0)
@@ -108,9 +109,9 @@ func splitKey(key []byte, at int) (prefix []byte, x uint64) {
 	}
 }
 
-// finishRange writes the range filter and records it in the properties. It returns the
-// metaindex entry, which the caller adds after that of the properties. If the filter cannot
-// be built, the table gets none.
+// finishRange writes the range filter and records it in the properties. It returns its metaindex
+// entry, which the caller adds after that of the properties, since names must ascend. If the
+// filter cannot be built, it sets info.FilterErr, and the table has no range filter.
 func (w *Writer) finishRange(info *TableInfo) (entry Property, err error) {
 	p := &w.props
 	if w.opts.Range == nil || len(w.ranges.ends) == 0 {
@@ -141,7 +142,7 @@ func (w *Writer) finishRange(info *TableInfo) (entry Property, err error) {
 	return Property{rangePrefix + w.opts.Range.Family(), appendHandle(nil, h)}, nil
 }
 
-// addTo adds the keys to a filter, and returns the name of their split.
+// addTo chooses a split and adds the keys to a filter. It returns the split as text.
 func (k *rangeKeys) addTo(fw filter.RangeWriter, prefixer Prefixer) (split string) {
 	s := k.split(prefixer)
 	k.each(func(key []byte) {
@@ -156,7 +157,7 @@ func (k *rangeKeys) addTo(fw filter.RangeWriter, prefixer Prefixer) (split strin
 	return s.name + ";" + s.symbols.text()
 }
 
-// cutSymbols cuts the symbols off the name of a split; y is nil if it has none.
+// cutSymbols parses a split as text. y is nil if it has no symbols.
 func cutSymbols(split string) (name string, y *symbols) {
 	if i := strings.LastIndexByte(split, ';'); i >= 0 {
 		if y, ok := parseSymbols(split[i+1:]); ok {
@@ -174,14 +175,14 @@ func fixedSplit(name string) (at int, ok bool) {
 	return at, at >= 0 && fixedSplitName(at) == name // false unless name is a number in at()
 }
 
-// heldRange is a table's range filter in memory. reader is nil if there is no usable one.
+// heldRange is a table's range filter in memory.
 type heldRange struct {
-	reader     filter.RangeReader
-	bitsPerKey int      // see LoadRangeBits; 0: loaded as a whole
-	at         int      // the length of prefixes
-	prefixer   Prefixer // if not nil, determines it instead
-	symbols    *symbols // nil: the next 8 bytes are the number
-	err        error
+	reader     filter.RangeReader // nil: not loaded, unusable, or the table has none
+	bitsPerKey int                // see LoadRangeBits; 0: loaded as a whole
+	at         int                // length of prefixes, unless there is a prefixer
+	prefixer   Prefixer           // determines prefixes; nil: at does
+	symbols    *symbols           // nil: the next 8 bytes are the number
+	err        error              // why the filter is unusable
 }
 
 // RangeFilterStatus returns the state of the table's range filter and, for FilterDamaged
@@ -213,8 +214,8 @@ func (r *Reader) RangeFilterBytes() int {
 
 // MayContainRange reports false only if the table holds no entry with a key in [from, to).
 // It returns true without a range filter, and for a range that spans several prefixes. nil is
-// the empty key, not a missing bound. The first call reads the filter from the file, unless only
-// LoadRangeBits loads it (see ReaderOptions.MaxFilterUnits).
+// the empty key, not a missing bound. The first call reads the filter from the file, unless
+// ReaderOptions.MaxFilterUnits is negative.
 func (r *Reader) MayContainRange(from, to []byte) bool { return r.rangeFilter().mayContain(from, to) }
 
 func (h *heldRange) mayContain(from, to []byte) bool {
@@ -245,12 +246,12 @@ func (h *heldRange) mayContain(from, to []byte) bool {
 	prefix, lo := splitKey(from, at)
 	_, hi := splitKey(to, at)
 	if n := len(to) - at; n > 0 && n <= numberLen && to[len(to)-1] != 0 {
-		hi-- // keys with the number of to are not before to
+		hi-- // no key before to has the number of to
 	}
 	return lo > hi || h.reader.MayContainRange(prefix, lo, hi)
 }
 
-// endsPrefix reports whether key is the first one after all keys with the prefix.
+// endsPrefix reports whether key is the first key after all keys with the prefix.
 func endsPrefix(prefix, key []byte) bool {
 	n := len(key) - 1
 	if n < 0 || n >= len(prefix) || !bytes.Equal(key[:n], prefix[:n]) || prefix[n] == 0xff || key[n] != prefix[n]+1 {
@@ -295,14 +296,14 @@ func (r *Reader) readRange() *heldRange {
 	return h
 }
 
-// lasting reports whether another attempt to read the filter would have the same result.
+// lasting reports whether another attempt to load the filter would have the same result.
 func (h *heldRange) lasting() bool {
 	return h.err == nil || errors.Is(h.err, base.ErrCorruption) || errors.Is(h.err, filter.ErrUnknownFamily)
 }
 
-// RangeSteps returns the sizes in which the range filter can be in memory, with their false
-// positive rates for ranges of the given length; none if there is no range filter, or it is
-// known to be unusable.
+// RangeSteps returns the sizes to which LoadRangeBits can load the range filter, with their false
+// positive rates for ranges of the given length. It returns none if there is no range filter, or if
+// it is known to be unusable.
 func (r *Reader) RangeSteps(length uint64) []filter.RangeStep {
 	if r.props == nil || r.props.RangeSplit == "" {
 		return nil
@@ -334,9 +335,10 @@ func (r *Reader) HeldRangeBits() int {
 	return 0
 }
 
-// LoadRangeBits brings the range filter to so many bits per key in memory, one of those of
-// RangeSteps; 0 drops it. It reads the filter from the file if it has to grow. Concurrent probes
-// continue. After an error no range filter is in memory, and after damage none can be loaded.
+// LoadRangeBits loads the range filter with bitsPerKey bits per key, which must be those of one of
+// RangeSteps, or drops it if bitsPerKey is 0. It reads the filter from the file if it has to grow.
+// Probes continue meanwhile. After an error no range filter is in memory; if the filter is damaged
+// or no policy opens it, it can no longer be loaded.
 func (r *Reader) LoadRangeBits(bitsPerKey int) error {
 	r.filterMu.Lock()
 	defer r.filterMu.Unlock()
@@ -349,7 +351,7 @@ func (r *Reader) LoadRangeBits(bitsPerKey int) error {
 		return nil
 	}
 	if h == nil || h.bitsPerKey < bitsPerKey {
-		r.ranges.Store(nil) // the two must not exceed the memory budget together
+		r.ranges.Store(nil) // the old and the new one together could exceed the memory budget
 		h = r.readRange()
 	}
 	next := *h
@@ -372,7 +374,7 @@ func (r *Reader) rangeMeta() (m MetaBlock, ok bool) {
 	return r.meta[i], true
 }
 
-// loadRange reads the range filter.
+// loadRange reads the range filter into h. It returns nil if the table has none.
 func (r *Reader) loadRange(h *heldRange) error {
 	if r.props == nil || r.props.RangeSplit == "" {
 		return nil

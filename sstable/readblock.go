@@ -17,9 +17,9 @@ var (
 	errSnappyLen = errors.New("snappy block claims more bytes than it can hold")
 )
 
-// BlockIO counts block reads. The zero BlockIO is ready for use. Several readers may share
-// one; it must not be copied. It is safe for concurrent use, and its counters are sharded to
-// avoid contention.
+// BlockIO counts block reads. Several readers can share one. It is safe for concurrent use; its
+// counters are sharded to avoid contention. The zero BlockIO is ready for use. It must not be
+// copied.
 type BlockIO struct {
 	stripes [epoch.NumStripes]ioStripe
 }
@@ -31,7 +31,7 @@ type ioStripe struct {
 
 // BlockIOCounts is a snapshot of a BlockIO.
 type BlockIOCounts struct {
-	Reads uint64 // reads from the file, of one block or several adjacent ones
+	Reads uint64 // reads of data blocks from the file; one read may cover several adjacent blocks
 	Bytes uint64 // bytes read
 	Hits  uint64 // blocks found in the cache
 }
@@ -73,8 +73,8 @@ func (r *Reader) readAt(buf []byte, offset uint64, what string) error {
 	return fmt.Errorf("%s: read %s at offset %d: %w", r.path, what, offset, err)
 }
 
-// readRaw reads a block with its trailer into buf, which must have exactly their length, and
-// verifies the checksum.
+// readRaw reads a block and its trailer into buf, whose length must be that of both, and verifies
+// the checksum.
 func (r *Reader) readRaw(buf []byte, h Handle, what string) (payload []byte, blockType byte, err error) {
 	if err := r.readAt(buf, h.Offset, what); err != nil {
 		return nil, 0, err
@@ -91,7 +91,7 @@ func (r *Reader) checkRaw(raw []byte, h Handle, what string) (payload []byte, bl
 	return raw[:n:n], raw[n], nil
 }
 
-// decompress appends the block's contents to dst. The memory it allocates is bounded by a
+// decompress appends the decompressed payload to dst. The memory that it allocates is bounded by a
 // multiple of the payload's size.
 func decompress(dst, payload []byte, blockType byte) ([]byte, error) {
 	switch blockType {
@@ -118,8 +118,8 @@ func (r *Reader) readBlock(h Handle, what string) ([]byte, error) {
 	return data, nil
 }
 
-// dataBlock returns data block i, from the cache if possible. A block that the cache does not
-// admit is in buf, and is valid until buf is used again or released.
+// dataBlock returns data block i, from the cache if possible. If the cache does not admit the
+// block, it is in buf, and valid until buf is used again or released.
 func (r *Reader) dataBlock(x *index, i int, buf *Buffer) (*block, error) {
 	if b := x.cachedBlock(i, r.io); b != nil {
 		return b, nil
@@ -137,7 +137,7 @@ func (r *Reader) dataBlock(x *index, i int, buf *Buffer) (*block, error) {
 	return b, nil
 }
 
-// readDataBlock reads data block i into buf. keep admits it to the cache.
+// readDataBlock reads data block i into buf. If keep is set, it returns a copy in the cache.
 func (r *Reader) readDataBlock(x *index, i int, buf *Buffer, keep bool) (*block, error) {
 	m, err := r.fetchDataBlock(x.handle(i), buf)
 	if err != nil {
@@ -153,8 +153,8 @@ func (r *Reader) readDataBlock(x *index, i int, buf *Buffer, keep bool) (*block,
 	return &m.blk, nil
 }
 
-// fetchDataBlock reads, verifies and decompresses a data block into the memory of buf, which then
-// holds no block.
+// fetchDataBlock reads, verifies and decompresses a data block into the memory of buf. It does not
+// parse it: buf has no block afterwards.
 func (r *Reader) fetchDataBlock(h Handle, buf *Buffer) (*bufferMem, error) {
 	m := buf.mem()
 	m.r = nil
@@ -170,7 +170,7 @@ func (r *Reader) fetchDataBlock(h Handle, buf *Buffer) (*bufferMem, error) {
 	return m, nil
 }
 
-// keepBlock adds a copy of b, which is data block i, to the cache.
+// keepBlock adds a copy of b, which is data block i, to the cache and returns it.
 func (r *Reader) keepBlock(x *index, i int, b *block) *block {
 	var before []byte
 	var bufs [2]separatorBuf
@@ -180,8 +180,8 @@ func (r *Reader) keepBlock(x *index, i int, b *block) *block {
 	return r.cache.insert(x, i, b.keep(before, x.separator(&bufs[1], i)))
 }
 
-// cachedBlock returns data block i and counts a hit in io, or returns nil if the block is not
-// in the cache.
+// cachedBlock returns data block i from the cache and counts a hit in io, or returns nil if the
+// block is not in the cache.
 func (x *index) cachedBlock(i int, io *BlockIO) *block {
 	if x.cached == nil {
 		return nil
@@ -194,8 +194,8 @@ func (x *index) cachedBlock(i int, io *BlockIO) *block {
 	return b
 }
 
-// initDataBlock parses the contents of data block i and checks that its first key is within
-// the bounds in the index: an intact block in the wrong place would hide keys.
+// initDataBlock parses data as data block i and checks that its first key is between the
+// separators in the index: an intact block in the wrong place would hide keys.
 func (r *Reader) initDataBlock(x *packedIndex, b *block, data []byte, i int) error {
 	err := b.init(data)
 	if err == nil {
@@ -223,7 +223,7 @@ func (x *packedIndex) checkFirstKey(b *block, i int) error {
 	return nil
 }
 
-// firstKey returns the first internal key of a block that must have one.
+// firstKey returns the first internal key of a block. A block without entries is an error.
 func (b *block) firstKey() ([]byte, error) {
 	if b.entries == 0 {
 		return nil, errBlockEmpty

@@ -18,20 +18,20 @@ import (
 type ReaderOptions struct {
 	// Path names the file in errors.
 	Path string
-	// Cache holds decoded data blocks. Default: none.
+	// Cache is the cache for data blocks. Default: none.
 	Cache *BlockCache
-	// Policies open filters of families that package filter does not know. For families
-	// that it knows, Policies take precedence.
+	// Policies open filters, before filter.Open does. They are necessary for families that
+	// package filter does not know.
 	Policies []filter.Policy
 	// RangePolicies open range filters. Default: filter.Range.
 	RangePolicies []filter.RangePolicy
 	// IgnoreFilter treats the table as if it had no filter.
 	IgnoreFilter bool
-	// MaxFilterUnits is the number of filter units to load at first. Default: all.
-	// Negative: none, and the range filter is only loaded by LoadRangeBits.
+	// MaxFilterUnits is the number of filter units that NewReader loads. Default: all.
+	// Negative: none, and only LoadRangeBits loads the range filter.
 	MaxFilterUnits int
-	// Prefix is the prefix extractor of the tables' filters. Only Verify needs it, and only
-	// if it is not one of this package, which are known by name.
+	// Prefix is the prefix extractor of the table's filters. Verify and the range filter need
+	// it, unless it is one of this package, which are known by name.
 	Prefix Prefixer
 	// FilterPool allocates the filter's memory. Default: the heap.
 	FilterPool *FilterPool
@@ -44,8 +44,8 @@ type ReaderOptions struct {
 // Reader reads a table. It is safe for concurrent use.
 //
 // NewReader reads and verifies the index and the filter, which stay in memory if they fit.
-// Data blocks, and an index that was evicted, are read on demand. Checksums are always
-// verified. There is no Close: call Release if the reader has a Cache or a pool.
+// The reader reads data blocks, and an index that was evicted, on demand. It verifies all
+// checksums. There is no Close: call Release if the reader has a Cache or a pool.
 type Reader struct {
 	r     io.ReaderAt
 	ahead prefetcher // r, if it is one
@@ -64,7 +64,7 @@ type Reader struct {
 
 	filter     atomic.Pointer[heldFilter]
 	ranges     atomic.Pointer[heldRange] // nil: not loaded
-	rangeSteps bool                      // only LoadRangeBits loads it
+	rangeSteps bool                      // only LoadRangeBits loads the range filter
 
 	rangePolicies []filter.RangePolicy
 
@@ -90,11 +90,11 @@ type MetaBlock struct {
 	Handle
 }
 
-// NewReader reads the table in the first size bytes of r. r must stay open as long as the
-// reader is used; closing it is up to the caller. A table with a damaged metaindex,
-// properties block or filter can still be read: MetaErr and FilterStatus return that damage.
-// The error of other damage matches sift.ErrCorruption, that of a kind of table that sift does not
-// support sift.ErrUnsupported. o may be nil.
+// NewReader returns a reader of the table in the first size bytes of r. The caller keeps r open as
+// long as the reader is used, and closes it. A table with a damaged metaindex, properties block or
+// filter can still be read: MetaErr and FilterStatus return the damage. For other damage NewReader
+// returns an error that matches sift.ErrCorruption; for tables that sift does not support, one that
+// matches sift.ErrUnsupported. o may be nil.
 func NewReader(r io.ReaderAt, size int64, o *ReaderOptions) (*Reader, error) {
 	if o == nil {
 		o = &ReaderOptions{}
@@ -146,7 +146,7 @@ func NewReader(r io.ReaderAt, size int64, o *ReaderOptions) (*Reader, error) {
 	return t, nil
 }
 
-// readFooter reads the footer. metaErr is damage to the metaindex handle.
+// readFooter reads the footer. metaErr reports damage to the metaindex handle.
 func (r *Reader) readFooter() (metaErr, err error) {
 	var buf [footerLen]byte
 	h := Handle{Offset: uint64(r.size) - footerLen}
@@ -166,7 +166,7 @@ func (r *Reader) readFooter() (metaErr, err error) {
 	return metaErr, nil
 }
 
-// loadIndex returns the index, and reads it if it is not in memory. The caller may keep it.
+// loadIndex returns the index. It reads the index if it is not in memory. The caller may retain it.
 func (r *Reader) loadIndex() (*index, error) {
 	if x := r.index.Load(); x != nil {
 		x.touch()
@@ -208,8 +208,8 @@ func (r *Reader) readIndex() (*index, error) {
 	return x, nil
 }
 
-// readMeta reads the metaindex and the properties. metaErr reports damage to them; err
-// prevents the table from being read.
+// readMeta reads the metaindex and the properties. metaErr reports damage to them; err is an error
+// because of which the table cannot be read.
 func (r *Reader) readMeta() (metaErr, err error) {
 	h := r.footer.metaindex
 	what := "metaindex block"
@@ -264,8 +264,8 @@ func decodeMetaindex(data []byte, limit uint64) ([]MetaBlock, error) {
 
 var errNamesTooLong = errors.New("names too long")
 
-// boundedNames wraps fn to fail when the names in a block are, in total, much longer than
-// the block, which prefix compression would allow.
+// boundedNames wraps fn to fail if the names in a block are, in total, much longer than the
+// block. Prefix compression would allow a small block names of quadratic length.
 func boundedNames(blockLen int, fn func(key, value []byte) error) func(key, value []byte) error {
 	left := blockLen + 64<<10
 	return func(key, value []byte) error {
@@ -284,15 +284,15 @@ func (r *Reader) Get(userKey []byte, seq uint64) (value []byte, kind Kind, entry
 	var buf Buffer
 	value, kind, entrySeq, found, err = r.GetIn(&buf, userKey, seq)
 	if len(value) > 0 && buf.m != nil && buf.m.r != nil {
-		value = slices.Clone(value) // it is in the buffer
+		value = slices.Clone(value) // the value is in the buffer
 	}
 	buf.Release()
 	return value, kind, entrySeq, found, err
 }
 
-// GetIn is Get with a buffer for a block that the cache does not admit: the value is valid
-// until buf is used again or released. Successive lookups in the same block with the same
-// buffer read it once. GetIn allocates only what the cache keeps.
+// GetIn is Get with a buffer for a block that the cache does not admit: the value is valid only
+// until buf is used again or released. Successive lookups in the same block with the same buffer
+// read the block once. GetIn allocates memory only for the cache, and for the buffer.
 func (r *Reader) GetIn(buf *Buffer, userKey []byte, seq uint64) (value []byte, kind Kind, entrySeq uint64, found bool, err error) {
 	trailer := base.Trailer(min(seq, base.MaxSequence), base.KindSeek)
 	x := r.index.Load()
@@ -314,7 +314,7 @@ func (r *Reader) GetIn(buf *Buffer, userKey []byte, seq uint64) (value []byte, k
 		if f.ok {
 			return b.data[f.value:f.end:f.end], Kind(f.trailer), f.trailer >> 8, true, nil
 		}
-		// Only if the separator has the same user key can the entry be in the next block.
+		// The entry can be in the next block only if the separator has the same user key.
 		if !ranOff || !x.endsAt(i, userKey) {
 			return nil, 0, 0, false, nil
 		}
@@ -322,10 +322,10 @@ func (r *Reader) GetIn(buf *Buffer, userKey []byte, seq uint64) (value []byte, k
 	return nil, 0, 0, false, nil
 }
 
-// lookup is get, but returns an error for entries of unknown kinds.
+// lookup is get with an error for entries of unknown kinds.
 func (b *block) lookup(userKey []byte, trailer uint64) (f found, ranOff bool, err error) {
 	f, ranOff, err = b.get(userKey, trailer)
-	if Kind(f.trailer) > base.KindSet { // without an entry it is 0
+	if Kind(f.trailer) > base.KindSet { // the trailer is 0 if there is no entry
 		err = unknownKind(f.trailer)
 	}
 	return f, ranOff, err
@@ -339,12 +339,12 @@ func unknownKind(trailer uint64) error {
 // damaged. They must not be modified.
 func (r *Reader) Properties() *Properties { return r.props }
 
-// MetaErr returns the damage found in the footer's metaindex handle, the metaindex or the
+// MetaErr returns the damage that NewReader found in the metaindex handle, the metaindex or the
 // properties, or nil.
 func (r *Reader) MetaErr() error { return r.metaErr }
 
-// ApproximateOffset returns the approximate offset in the file of the key, or of where it
-// would be, or -1 if the index is not in memory and cannot be read.
+// ApproximateOffset returns the approximate offset in the file of the key, or of the place where
+// it would be. It returns -1 if the index is not in memory and cannot be read.
 func (r *Reader) ApproximateOffset(userKey []byte) int64 {
 	x, err := r.loadIndex()
 	if err != nil {
@@ -357,8 +357,8 @@ func (r *Reader) ApproximateOffset(userKey []byte) int64 {
 	return r.dataEnd
 }
 
-// IndexBytes returns the reader's memory in bytes apart from the filter: the index, if it is in
-// memory, and the properties.
+// IndexBytes returns the reader's memory in bytes without filters: the index, if it is in memory,
+// and the properties.
 func (r *Reader) IndexBytes() int64 {
 	n := int64(unsafe.Sizeof(*r))
 	if x := r.index.Load(); x != nil {
@@ -370,9 +370,9 @@ func (r *Reader) IndexBytes() int64 {
 	return n
 }
 
-// Release evicts the table's blocks from the cache and keeps new ones out, and takes its filter and
-// its index off the accounts of their pools. The reader can still be used. Call it when the table
-// is dropped.
+// Release evicts the table's blocks from the cache and keeps new ones out. The pools no longer count
+// the table's filter and index. The reader can still be used. Call Release when the table is
+// dropped.
 func (r *Reader) Release() {
 	r.filterMu.Lock()
 	if held := r.filter.Load(); held != nil {

@@ -11,30 +11,30 @@ import (
 )
 
 // A snappy block is the varint of its decoded length and a sequence of elements. The low two
-// bits of an element's tag give its type:
+// bits of an element's tag are its type:
 //
-//	0  literal  length-1 in the tag's high six bits; 60 to 63 mean that it is in
-//	            the next 1 to 4 bytes, little-endian; then the bytes themselves
+//	0  literal  length-1 in the tag's high six bits, where 60 to 63 mean that
+//	            length-1 is in the next 1 to 4 bytes, little-endian; then the bytes
 //	1  copy     length-4 in bits 2 to 4, offset in bits 5 to 7 and the next byte
 //	2  copy     length-1 in the high six bits, offset in the next 2 bytes
 //	3  copy     like 2, with 4 bytes of offset
 //
-// A copy repeats the bytes that begin offset bytes before the end of the output; source and
+// A copy appends length bytes from offset bytes before the end of the output on; source and
 // destination may overlap. A block is invalid if an offset is 0 or reaches before the start of
 // the output, if an element is truncated, or if the output does not have the decoded length
 // (github.com/google/snappy, format_description.txt). "abababab!!" can be encoded as
-// the ten bytes
+// the nine bytes
 //
 //	0a  04 61 62  09 02  04 21 21
 //
 // a literal of 2 bytes, a copy of 6 at offset 2, and a literal of 2.
 
-// maxDecodedLen bounds what n bytes of snappy can decode to: the densest element produces 64
-// bytes from 3.
+// maxDecodedLen is an upper bound on the decoded length of n bytes of snappy: the densest element
+// decodes 3 bytes to 64.
 func maxDecodedLen(n uint64) uint64 { return (n/3 + 1) * 64 }
 
-// appendSnappy appends the decoded contents of a snappy block. The memory it allocates is
-// bounded by a multiple of the block's size.
+// appendSnappy appends the decoded contents of a snappy block to dst. The memory that it allocates
+// is bounded by a multiple of the block's size.
 func appendSnappy(dst, block []byte) ([]byte, error) {
 	n, k := binary.Uvarint(block)
 	if k <= 0 || n > math.MaxUint32 {
@@ -110,17 +110,17 @@ func decodeSnappy(dst, src []byte) error {
 	return nil
 }
 
-// maxElement bounds the bytes that decodeFast reads or writes for an element, not counting the
-// tag: 64, plus 15 that a last copy of 16 may exceed them by, plus one, so that no pointer ever
-// points past the end of its object, which the garbage collector does not allow.
+// maxElement is the maximum number of bytes that decodeFast reads or writes for an element, without
+// the tag: 64, plus the 15 by which the last copy of 16 may exceed them, plus one so that no pointer
+// ever points past the end of its object, which the garbage collector does not allow.
 const maxElement = 64 + 16
 
-// decodeFast decodes elements from src[s:] into dst[d:] until it meets one that it does not
-// handle: one near an end, a long literal, one of type 3, or an invalid one. It returns the
-// positions reached. REQUIRES: d <= len(dst)-maxElement, s < len(src)-maxElement.
+// decodeFast decodes elements from src[s:] into dst[d:], up to an element that it does not handle:
+// one near an end of src or dst, a long literal, one of type 3, or an invalid one. It returns the
+// positions that it has reached. REQUIRES: d <= len(dst)-maxElement, s < len(src)-maxElement.
 //
 // For any input it reads only src[s:s+1+maxElement] and dst[d-offset:], which is in dst because
-// 1 <= offset <= d, and writes only dst[d:d+maxElement]; d and s are checked before each element.
+// 1 <= offset <= d, and writes only dst[d:d+maxElement]. It checks d and s before each element.
 func decodeFast(dst, src []byte, d, s int) (int, int) {
 	to, from := unsafe.Pointer(unsafe.SliceData(dst)), unsafe.Pointer(unsafe.SliceData(src))
 	dEnd, sEnd := len(dst)-maxElement, len(src)-maxElement
@@ -179,8 +179,8 @@ func decodeFast(dst, src []byte, d, s int) (int, int) {
 
 func copy16(p, q unsafe.Pointer) { *(*[16]byte)(p) = *(*[16]byte)(q) }
 
-// repeat fills p with repetitions of the offset bytes before it, fewer than 16, for up to
-// length + 15 bytes. REQUIRES: length is at most 64.
+// repeat fills the length bytes from p on with repetitions of the offset bytes before p. It may
+// write up to 15 bytes more. REQUIRES: 0 < offset < 16, length <= 64.
 func repeat(p unsafe.Pointer, offset, length int) {
 	if offset == 1 {
 		x := uint64(*(*byte)(unsafe.Add(p, -1))) * 0x0101010101010101
@@ -190,9 +190,9 @@ func repeat(p unsafe.Pointer, offset, length int) {
 		}
 		return
 	}
-	// Each of these copies doubles the repeated pattern. Writing 16 bytes is fine although
-	// only the first offset bytes are right, since the next copy overwrites the rest;
-	// together the steps advance by less than 32 bytes.
+	// Each of these copies doubles the repeated pattern. It writes 16 bytes, of which only the
+	// first offset ones are right; the next copy overwrites the others. Together these copies
+	// advance by less than 32 bytes.
 	for offset < 16 && length > 0 {
 		copy16(p, unsafe.Add(p, -offset))
 		p = unsafe.Add(p, offset)

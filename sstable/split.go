@@ -2,23 +2,23 @@ package sstable
 
 import "bytes"
 
-// keySplit is how the range filter of a table splits keys.
+// keySplit is a way to split the keys of a table's range filter.
 type keySplit struct {
 	name    string
 	length  func(key []byte) int // of the prefix
 	symbols *symbols
-	whole   int // how many keys share the previous key's prefix, where numbers hold all the rest of both
+	whole   int // number of keys with the previous key's prefix if the numbers of both contain all bytes after it
 }
 
 // delimiters are the bytes after which prefixes may end.
 const delimiters = "/:|#,;=._-\x00\t @~"
 
-// enoughWhole is the percentage of keys counted by keySplit.whole from which on delimiters
-// are not tried.
+// enoughWhole is the percentage of keys in keySplit.whole from which on split tries no further
+// delimiters.
 const enoughWhole = 90
 
-// split returns the split of a prefixer or, if that is nil, the best one for the keys:
-// at a fixed length, or behind a delimiter if numbers then hold more of the keys.
+// split returns the split of a prefixer or, if that is nil, the best one for the keys: at a fixed
+// length, or after a delimiter if that makes whole larger by more than a tenth of the keys.
 func (k *rangeKeys) split(prefixer Prefixer) keySplit {
 	if prefixer != nil {
 		return k.splitBy(prefixer.Name(), prefixer.PrefixLen)
@@ -40,7 +40,7 @@ func (k *rangeKeys) split(prefixer Prefixer) keySplit {
 	return best
 }
 
-// countDelimiters returns how many of each delimiter all keys have.
+// countDelimiters returns, for each delimiter, the minimum number that a key has.
 func (k *rangeKeys) countDelimiters() (least [len(delimiters)]int) {
 	first := true
 	k.each(func(key []byte) {
@@ -66,7 +66,7 @@ func (k *rangeKeys) splitBy(name string, length func(key []byte) int) keySplit {
 		}
 	})
 	s.symbols = sets.symbols()
-	var last []byte // the prefix of the previous key, if its number holds all the rest
+	var last []byte // the prefix of the previous key, nil if its number does not contain all bytes after it
 	k.each(func(key []byte) {
 		n := length(key)
 		if n < 0 || n > len(key) || len(key)-n > len(s.symbols.positions) {

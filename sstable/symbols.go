@@ -7,33 +7,34 @@ import (
 	"strings"
 )
 
-// symbols maps what follows the prefix of a key to a number, preserving order. At each
-// position only some bytes occur in a table, decimal digits for example, and a byte counts
-// as its rank among them: a thousand seconds are a thousand numbers, in binary as in
-// digits. Shorter keys are padded with zeros. Bytes after the last position are ignored.
+// symbols maps the bytes after the prefix of a key to a number, and preserves their order. At
+// each position only some bytes occur in a table, decimal digits for example. The number is
+// composed of the ranks of the bytes among those of their positions: so a thousand seconds are a
+// thousand numbers whether keys are in binary or in decimal. Shorter keys are padded with zeros.
+// Bytes after the last position are ignored.
 //
-// As text, which follows a semicolon in the name of a table's split, it is a list of
-// positions, separated by commas. Each is the first and last bytes of its runs in
-// hexadecimal: "3039,30396166" is a decimal digit and then a hexadecimal one. On disk; do
-// not change.
+// The text of symbols, which follows a semicolon in a table's split, is a list of positions,
+// separated by commas. A position consists of the first and last byte of each run, in
+// hexadecimal: "3039,30396166" is a decimal digit and then a hexadecimal one. On disk; do not
+// change.
 type symbols struct {
 	positions []position
 	max       uint64 // the largest number
 }
 
-// position has the bytes that occur at a position.
+// position describes which bytes occur at a position.
 type position struct {
 	runs   []byteRun // ascending
 	size   uint64    // how many bytes occur
-	weight uint64    // by which ranks are multiplied
+	weight uint64    // factor of the rank in the number
 }
 
 type byteRun struct{ first, last byte }
 
 const (
 	maxPositions = 32
-	// maxRuns bounds the runs of a position; if there are more, all bytes between the
-	// first and the last one count as if they occurred.
+	// maxRuns is the maximum number of runs of a position. If there are more, all bytes between
+	// the first and the last count as occurring.
 	maxRuns = 4
 )
 
@@ -67,7 +68,7 @@ func (s *byteSets) runs(i int) (runs []byteRun) {
 	return runs
 }
 
-// symbols returns the symbols of as many positions as numbers can hold.
+// symbols returns the symbols for as many positions as fit in a number.
 func (s *byteSets) symbols() *symbols {
 	y := new(symbols)
 	for i := range s {
@@ -79,7 +80,7 @@ func (s *byteSets) symbols() *symbols {
 	return y
 }
 
-// append adds a position. It returns false if numbers cannot hold it.
+// append adds a position. It returns false if the position does not fit in a number.
 func (y *symbols) append(runs []byteRun) bool {
 	p := position{runs: runs}
 	for _, r := range runs {
@@ -98,8 +99,8 @@ func (y *symbols) append(runs []byteRun) bool {
 	return true
 }
 
-// weigh sets the weights, once all positions are there. Trailing positions where only the
-// byte 0 occurs are removed.
+// weigh sets the weights. It removes trailing positions where only the byte 0 occurs. REQUIRES: all
+// positions have been added.
 func (y *symbols) weigh() {
 	for n := len(y.positions); n > 0 && y.positions[n-1].size == 1 && y.positions[n-1].runs[0].first == 0; n-- {
 		y.positions = y.positions[:n-1]
@@ -111,7 +112,7 @@ func (y *symbols) weigh() {
 	}
 }
 
-// rank returns how many of the bytes that occur are less than b, and whether b does.
+// rank returns how many of the bytes that occur are less than b, and whether b occurs.
 func (p *position) rank(b byte) (rank uint64, occurs bool) {
 	for _, r := range p.runs {
 		if b < r.first {
@@ -125,7 +126,7 @@ func (p *position) rank(b byte) (rank uint64, occurs bool) {
 	return rank, false
 }
 
-// number returns the number for the rest of a key, after its prefix. REQUIRES: its bytes occur at
+// number returns the number for rest, the bytes of a key after its prefix. REQUIRES: they occur at
 // their positions.
 func (y *symbols) number(rest []byte) (x uint64) {
 	for i := range y.positions {
@@ -139,8 +140,8 @@ func (y *symbols) number(rest []byte) (x uint64) {
 	return x
 }
 
-// from returns the least number that a key at or after a bound can have. ok is false if there
-// is none.
+// from returns the minimum number of a key at or after a bound; rest is what follows the prefix in
+// the bound. ok is false if there is none.
 func (y *symbols) from(rest []byte) (x uint64, ok bool) {
 	for i := range y.positions {
 		p := &y.positions[i]
@@ -164,8 +165,8 @@ func (y *symbols) from(rest []byte) (x uint64, ok bool) {
 	return x, true
 }
 
-// to returns the largest number that a key before a bound can have. ok is false if there is
-// none.
+// to returns the maximum number of a key before a bound; rest is what follows the prefix in the
+// bound. ok is false if there is none.
 func (y *symbols) to(rest []byte) (x uint64, ok bool) {
 	for i := range min(len(rest), len(y.positions)) {
 		p := &y.positions[i]
@@ -178,14 +179,14 @@ func (y *symbols) to(rest []byte) (x uint64, ok bool) {
 			return x - 1, true
 		}
 	}
-	// A key with the number of the bound is not before it, unless the bound ends in zeros.
+	// No key before the bound has the number of the bound, unless the bound ends in zeros.
 	if n := len(rest); n > 0 && n <= len(y.positions) && rest[n-1] != 0 {
 		return x - 1, x > 0
 	}
 	return x, len(rest) > 0
 }
 
-// text returns the symbols as text.
+// text returns the text of the symbols.
 func (y *symbols) text() string {
 	var positions []string
 	for _, p := range y.positions {

@@ -13,7 +13,7 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// filterUnitName is the name of the meta block of a filter unit.
+// filterUnitName returns the name of the meta block of a filter unit.
 func filterUnitName(family string, unit int) string {
 	if unit == 0 {
 		return filterPrefix + family
@@ -22,7 +22,7 @@ func filterUnitName(family string, unit int) string {
 }
 
 // finishFilter writes the filter's units and records them in the metaindex and the
-// properties. If the filter cannot be built, the table gets none.
+// properties. If the filter cannot be built, it sets info.FilterErr, and the table has none.
 func (w *Writer) finishFilter(metaindex *blockWriter, info *TableInfo) error {
 	p := &w.props
 	p.FilterFPR = math.NaN()
@@ -70,9 +70,9 @@ type FilterState uint8
 
 const (
 	FilterNone    FilterState = iota // the table has no filter
-	FilterOK                         // all its units can be loaded
+	FilterOK                         // no damage is known
 	FilterDamaged                    // the filter, or some of its units, are damaged
-	FilterUnknown                    // no policy knows its family or secret, or it cannot be used
+	FilterUnknown                    // no policy has its family and secret, or it cannot be used for another reason
 	FilterIgnored                    // ReaderOptions.IgnoreFilter is set
 )
 
@@ -93,9 +93,9 @@ func (s FilterState) String() string {
 	return "FilterState(" + strconv.Itoa(int(s)) + ")"
 }
 
-// Filter returns the filter as currently loaded, or nil. It remains usable when other units
-// are loaded or dropped. It is not what Policy.Open returned, and has only the methods of
-// filter.Reader; a keyed filter also has MayContainHash, as filter.KeyedReader has it.
+// Filter returns the loaded part of the filter, or nil if there is none. It remains usable when
+// units are loaded or dropped. It has only the methods of filter.Reader, and for a keyed filter
+// MayContainHash of filter.KeyedReader: it is not the reader that Policy.Open returned.
 func (r *Reader) Filter() filter.Reader {
 	if h := r.filter.Load(); h != nil {
 		return h.public
@@ -110,8 +110,8 @@ func (r *Reader) MayContain(key filter.Key) bool {
 	return h == nil || h.MayContain(key)
 }
 
-// PrefetchFilter begins to load the memory that a probe of the filter for the hash reads, and does
-// not wait for it; see filter.Prefetcher.
+// PrefetchFilter starts loading the memory that a probe of the filter for the hash reads first into
+// the cache, and does not wait for it; see filter.Prefetcher.
 func (r *Reader) PrefetchFilter(hash uint64) {
 	if h := r.filter.Load(); h != nil {
 		h.prefetch(hash)
@@ -136,7 +136,7 @@ func (r *Reader) NumFilterUnits() int {
 	return len(r.filterUnits)
 }
 
-// FilterUnits returns the memory in bytes that each loadable unit takes.
+// FilterUnits returns the size in bytes of each loadable unit.
 func (r *Reader) FilterUnits() []int64 {
 	r.filterMu.Lock()
 	defer r.filterMu.Unlock()
@@ -147,15 +147,16 @@ func (r *Reader) FilterUnits() []int64 {
 	return units
 }
 
-var errPrefixesOnly = errors.New("holds prefixes only, not keys")
+var errPrefixesOnly = errors.New("contains prefixes only, not keys")
 
-// unknownFilter returns the error for a filter that no policy opens.
+// unknownFilter returns the error for a filter of the given family that is not used because of
+// cause.
 func (r *Reader) unknownFilter(family string, cause error) error {
 	return fmt.Errorf("%s: filter family %q: %w", r.path, family, cause)
 }
 
 // openFilter finds the table's filter among the meta blocks and loads it according to the
-// options. It returns only I/O errors: damage to the filter becomes the filter's state.
+// options. It returns only I/O errors, and records damage in filterState and filterErr.
 func (r *Reader) openFilter(meta []MetaBlock, o *ReaderOptions) error {
 	var damaged error
 	var levelDB *MetaBlock
@@ -192,7 +193,7 @@ func (r *Reader) openFilter(meta []MetaBlock, o *ReaderOptions) error {
 			return nil
 		}
 		if errors.Is(err, filter.ErrUnknownFamily) {
-			continue // keyed with a secret that no policy has
+			continue // no policy has the filter's secret
 		}
 		if err != nil && !errors.Is(err, base.ErrCorruption) {
 			return err
@@ -220,9 +221,9 @@ func (r *Reader) openFilter(meta []MetaBlock, o *ReaderOptions) error {
 	return nil
 }
 
-// filterHandles returns the handles of a filter's units, up to the first that is missing or
-// overlaps the previous one: otherwise one block could be loaded as many units, with the memory
-// of as many.
+// filterHandles returns the handles of a filter's units, up to the first one that is missing or
+// does not lie after the previous one: otherwise a crafted small table could take much memory by
+// using one block as many units.
 func filterHandles(meta []MetaBlock, family string) []Handle {
 	var units []Handle
 	for {
@@ -234,7 +235,7 @@ func filterHandles(meta []MetaBlock, family string) []Handle {
 	}
 }
 
-// findMeta returns the meta block with that name; the names ascend.
+// findMeta returns the meta block with the given name. REQUIRES: the names ascend.
 func findMeta(meta []MetaBlock, name string) (MetaBlock, bool) {
 	i, ok := slices.BinarySearchFunc(meta, name, func(m MetaBlock, name string) int { return strings.Compare(m.Name, name) })
 	if !ok {
@@ -243,8 +244,8 @@ func findMeta(meta []MetaBlock, name string) (MetaBlock, bool) {
 	return meta[i], true
 }
 
-// isFurtherUnit reports whether a name, without filterPrefix, is that of a unit above 0 of
-// another family that is present.
+// isFurtherUnit reports whether a name, without filterPrefix, is that of a further unit of a filter
+// whose unit 0 is present, and not that of a family that ends in a number.
 func isFurtherUnit(meta []MetaBlock, name string) bool {
 	dot := strings.LastIndexByte(name, '.')
 	if dot < 0 {

@@ -86,8 +86,8 @@ func TestWithoutProperties(t *testing.T) {
 	}
 }
 
-// TestLongPropertyName: a property with a name longer than any that is known is passed over, as
-// unknown ones are.
+// TestLongPropertyName: a property whose name is longer than all known names is ignored, like
+// other unknown ones.
 func TestLongPropertyName(t *testing.T) {
 	w := blockWriter{interval: 1}
 	for n := range maxPropertyName + 2 {
@@ -153,8 +153,8 @@ func TestLevelDBFilterUnchecked(t *testing.T) {
 	}
 }
 
-// TestIndexUnreadable: an iterator whose table's index is not in memory, and cannot be read, has no
-// entries and an error, whichever way it is moved.
+// TestIndexUnreadable: if a table's index is not in memory and cannot be read, each move of an
+// iterator over the table fails.
 func TestIndexUnreadable(t *testing.T) {
 	list := numbered(50)
 	data, _ := buildTable(t, list, nil)
@@ -177,8 +177,8 @@ func TestIndexUnreadable(t *testing.T) {
 	}
 }
 
-// TestBackOverLongKeys: going backward over more bytes of keys than an iterator keeps visits all
-// entries.
+// TestBackOverLongKeys: an iterator visits all entries when it moves backward over more bytes of
+// keys than it keeps.
 func TestBackOverLongKeys(t *testing.T) {
 	var list []kv
 	for i := range 40 {
@@ -201,8 +201,8 @@ func TestBackOverLongKeys(t *testing.T) {
 	}
 }
 
-// TestRestartWithinEntry: a restart that is not where an entry begins, or whose entry shares bytes
-// with the one before, is damage to iterators and to Verify.
+// TestRestartWithinEntry: a restart offset that is not that of an entry, or whose entry shares bytes
+// with the previous one, is damage to iterators and to Verify.
 func TestRestartWithinEntry(t *testing.T) {
 	key := func(s string) []byte { return kv{s, 1, KindSet, ""}.ikey() }
 	w := blockWriter{interval: 2}
@@ -255,8 +255,8 @@ func TestRestartWithinEntry(t *testing.T) {
 	}
 }
 
-// TestRestartPastEntry: going back from an entry, an iterator begins at the restart before it. If
-// what is there leads past that entry, the block is damaged.
+// TestRestartPastEntry: to move back from an entry, an iterator decodes the entries from the restart
+// before it on. If none of them ends at the entry, the block is damaged.
 func TestRestartPastEntry(t *testing.T) {
 	key := func(s string) []byte { return kv{s, 1, KindSet, ""}.ikey() }
 	build := func(inner []byte) *block {
@@ -296,8 +296,8 @@ func TestRestartPastEntry(t *testing.T) {
 	}
 }
 
-// TestPointOfShortKey: a key that is shorter than what all keys of a block share is not in the
-// block, and what comes after it is.
+// TestPointOfShortKey: a key that is shorter than the common prefix of a block's keys is not in the
+// block, and ranOff is set for it.
 func TestPointOfShortKey(t *testing.T) {
 	v := strings.Repeat("v", 100)
 	var list []kv
@@ -321,8 +321,8 @@ func TestPointOfShortKey(t *testing.T) {
 	}
 }
 
-// TestAdmittedFromBuffer: a block that a lookup has in its buffer is admitted to the cache when it
-// is asked for again, without another read.
+// TestAdmittedFromBuffer: a block in a buffer is admitted to the cache when it is needed again,
+// without another read.
 func TestAdmittedFromBuffer(t *testing.T) {
 	list := numbered(3000)
 	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 1000, DisableCompression: true})
@@ -470,8 +470,8 @@ func TestVerifyOpensFilter(t *testing.T) {
 	}
 }
 
-// TestPropertiesOfNothing: properties that name keys are a fault of a table without entries.
-func TestPropertiesOfNothing(t *testing.T) {
+// TestPropertiesOfEmptyTable: properties that name keys are a fault of a table without entries.
+func TestPropertiesOfEmptyTable(t *testing.T) {
 	data, _ := buildTable(t, nil, nil)
 	r := openTable(t, data, nil)
 	r.props.Smallest, r.props.Largest = kv{"a", 1, KindSet, ""}.ikey(), kv{"b", 1, KindSet, ""}.ikey()
@@ -481,8 +481,8 @@ func TestPropertiesOfNothing(t *testing.T) {
 	}
 }
 
-// TestGarbageOfNothing: a pool that has never allocated anything has no garbage.
-func TestGarbageOfNothing(t *testing.T) {
+// TestGarbageOfNewPool: a pool that has never allocated anything has no garbage.
+func TestGarbageOfNewPool(t *testing.T) {
 	if new(FilterPool).muchGarbage() {
 		t.Error("there is much")
 	}

@@ -10,10 +10,10 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// Verify reads the whole table from the file, regardless of what is in memory, and reports
-// every fault: checksums, structure, key order, index and properties that do not match the
-// entries, and keys that the filter excludes. Faults are of type *sift.CorruptionError, or I/O
-// errors. It returns an error only if ctx is done.
+// Verify reads the whole table from the file, whatever is in memory, and calls report with each
+// fault: wrong checksums, malformed blocks, keys out of order, index entries and properties that
+// contradict the entries, and keys that a filter excludes. A fault is a *sift.CorruptionError or an
+// I/O error. Verify returns an error only if ctx is done.
 func (r *Reader) Verify(ctx context.Context, report func(error)) error {
 	x, err := r.loadIndex()
 	if err != nil {
@@ -45,21 +45,21 @@ type verifier struct {
 	x      *packedIndex
 	report func(error)
 
-	seen       Properties // counted so far
-	last       []byte     // the last key, of any block
-	incomplete bool       // some block could not be read
+	seen       Properties // of the entries so far
+	last       []byte     // the last key so far
+	incomplete bool       // not all data blocks could be read
 
 	filter   filter.Reader
 	filterAt Handle   // its location
-	prefix   Prefixer // nil: the filter holds no prefixes, or their Prefixer is unknown
+	prefix   Prefixer // nil: the filter contains no prefixes, or their Prefixer is unknown
 	ranges   heldRange
 	after    []byte // scratch: the end of a probed range
-	excluded uint64
-	first    []byte // the first key or prefix that a filter excludes
-	firstAt  Handle // that filter's location
+	excluded uint64 // keys and prefixes that filters exclude
+	first    []byte // the first of these
+	firstAt  Handle // the location of the filter that excludes it
 }
 
-// meta checks the blocks other than data and filter.
+// meta checks the footer and the blocks other than data blocks and filters.
 func (v *verifier) meta() {
 	r := v.r
 	if r.metaErr != nil {
@@ -99,8 +99,8 @@ func (v *verifier) block(h Handle, what string) {
 	}
 }
 
-// walk calls fn with the entries in order, and checks that each restart offset points to an
-// entry with a whole key. key is valid until fn returns.
+// walk is each, and checks that each restart offset points to an entry with a whole key. key is
+// valid until fn returns.
 func (b *block) walk(fn func(e entry, key []byte) error) error {
 	var key []byte
 	restart := 0
@@ -127,7 +127,7 @@ func (b *block) walk(fn func(e entry, key []byte) error) error {
 	return nil
 }
 
-// openFilter reads all units of the filter again.
+// openFilter reads the filters from the file again, all units of the filter of keys included.
 func (v *verifier) openFilter() {
 	r := v.r
 	r.filterMu.Lock()
@@ -141,7 +141,7 @@ func (v *verifier) openFilter() {
 		v.report(r.filterErr)
 	}
 	if held, ok := r.held().reader.(*levelDBFilter); ok {
-		// The filter in memory was read at open; this checks the file.
+		// NewReader read the filter in memory; this checks the file.
 		block, err := r.readBlock(held.at, "filter block")
 		if err != nil {
 			v.report(err)
@@ -209,10 +209,10 @@ func (v *verifier) dataBlock(i int) error {
 		}
 		if v.last == nil || !bytes.Equal(base.UserKey(v.last), userKey) {
 			v.seen.NumKeys++
-			v.ask(userKey)
-			v.askRange(userKey)
+			v.probe(userKey)
+			v.probeRange(userKey)
 			if v.prefix != nil {
-				prefixesFrom(0, v.prefix, userKey, v.ask)
+				prefixesFrom(0, v.prefix, userKey, v.probe)
 			}
 		}
 		v.seen.note(key, seq, kind, e.end-e.value)
@@ -226,16 +226,16 @@ func (v *verifier) dataBlock(i int) error {
 	return nil
 }
 
-// ask probes the filter for a key or prefix that it must not exclude.
-func (v *verifier) ask(key []byte) {
+// probe probes the filter for a key or prefix that it must not exclude.
+func (v *verifier) probe(key []byte) {
 	if v.filter == nil || v.filter.MayContain(filter.NewKey(key)) {
 		return
 	}
 	v.exclude(key, v.filterAt)
 }
 
-// askRange probes the range filter for the range that holds only the key.
-func (v *verifier) askRange(key []byte) {
+// probeRange probes the range filter for the range that contains only the key.
+func (v *verifier) probeRange(key []byte) {
 	v.after = append(append(v.after[:0], key...), 0)
 	if !v.ranges.mayContain(key, v.after) {
 		m, _ := v.r.rangeMeta()
@@ -250,7 +250,7 @@ func (v *verifier) exclude(key []byte, at Handle) {
 	}
 }
 
-// filterVerdict reports the keys that the filter excludes.
+// filterVerdict reports the keys that filters exclude, as one fault.
 func (v *verifier) filterVerdict() {
 	if v.excluded == 0 {
 		return
@@ -258,8 +258,8 @@ func (v *verifier) filterVerdict() {
 	v.report(v.r.corrupt(v.firstAt, "filter block", fmt.Errorf("excludes %d of %d keys, the first is %q", v.excluded, v.seen.NumKeys, v.first)))
 }
 
-// properties compares the counts with the properties. Engines count in different ways, so of
-// another engine's properties only the number of entries is compared.
+// properties compares the properties with what Verify has counted. Engines count in different ways,
+// so it compares only the number of entries if another engine wrote the table.
 func (v *verifier) properties() {
 	p, s := v.r.props, &v.seen
 	var what string
@@ -348,11 +348,11 @@ func (r *Reader) DataBlock(i int) (DataBlockInfo, error) {
 // Footer returns the locations of the metaindex and the index.
 func (r *Reader) Footer() (metaindex, index Handle) { return r.footer.metaindex, r.footer.index }
 
-// MetaBlocks returns the entries of the metaindex, names ascending, or nothing if it is
+// MetaBlocks returns the entries of the metaindex, in ascending order of names, or none if it is
 // damaged. The result must not be modified.
 func (r *Reader) MetaBlocks() []MetaBlock { return r.meta }
 
-// RawProperties reads the properties as stored, in that order, including those of other engines.
+// RawProperties reads the properties as stored, in their order, those of other engines included.
 // It returns nil if the table has none.
 func (r *Reader) RawProperties() ([]Property, error) {
 	for _, m := range r.meta {

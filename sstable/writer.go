@@ -16,35 +16,35 @@ import (
 // WriterOptions configure a Writer. A nil *WriterOptions and zero fields mean
 // the defaults.
 type WriterOptions struct {
-	// BlockBytes is the maximum size of a data block before compression; only a single
-	// entry that is larger exceeds it. Default: 4096.
+	// BlockBytes is the maximum size of a data block before compression. Only a block with a
+	// single entry may be larger. Default: 4096.
 	BlockBytes int
-	// RestartInterval is the number of entries per restart point, an entry that stores its
-	// whole key. Default: 16.
+	// RestartInterval is the number of entries per restart, an entry whose key is stored
+	// without prefix compression. Default: 16.
 	RestartInterval int
 	// DisableCompression stores all blocks uncompressed. Otherwise data and index blocks
 	// are compressed with snappy if that saves at least an eighth.
 	DisableCompression bool
 	// Filter builds the table's filter over its user keys. Nil: no filter.
 	Filter filter.Policy
-	// Prefix adds the keys' prefixes to the filter. Nil: keys only.
+	// Prefix extracts prefixes of keys, which the filter then contains, too. Nil: keys only.
 	Prefix Prefixer
-	// Range builds the table's range filter over its user keys. It splits keys after the
-	// prefix of Prefix, if set and not an EachPrefix; otherwise at a length, or after a
-	// delimiter, chosen to suit the keys. Nil: no range filter.
+	// Range builds the table's range filter over its user keys. The filter splits keys after
+	// the prefix of Prefix, if that is set and not an EachPrefix. Otherwise the writer chooses
+	// a fixed length, or a delimiter, that suits the keys. Nil: no range filter.
 	Range filter.RangePolicy
-	// FileNumber is stored in the properties, so that a table under another table's name is
-	// detected. 0: unknown.
+	// FileNumber is stored in the properties, so that a table under the name of another table
+	// is detected. 0: unknown.
 	FileNumber uint64
 }
 
 const (
 	defaultBlockBytes      = 4096
 	defaultRestartInterval = 16
-	// indexRestartInterval makes separators prefix-compressed. LevelDB writes 1 and reads
-	// any.
+	// indexRestartInterval is the restart interval of the index. LevelDB writes 1 and reads any;
+	// with more, separators are prefix-compressed.
 	indexRestartInterval = 16
-	// maxEntryLen bounds the length of key and value together.
+	// maxEntryLen is the maximum length of key and value together.
 	maxEntryLen = 1 << 30
 )
 
@@ -55,18 +55,18 @@ type TableInfo struct {
 	Properties
 	// Size is the length of the file in bytes.
 	Size int64
-	// FilterErr is the reason why a requested filter could not be built, or nil. The table
-	// is complete without it.
+	// FilterErr is the reason why the filter or the range filter could not be built, or nil.
+	// The table is complete without it.
 	FilterErr error
 }
 
-// Writer writes a table. It writes to its io.Writer as blocks fill up, at most a block at a
-// time, so a buffered one is best; flushing, syncing and closing are up to the caller. A
-// Writer must not be used concurrently. It writes one table:
+// Writer writes one table. Its methods are called in this order:
 //
 //	Add* Finish
 //
-// After an error all calls return that error and the output is useless.
+// It writes to its io.Writer as blocks fill up, at most a block at a time, so that should be
+// buffered. The caller flushes, syncs and closes it. A Writer is not safe for concurrent use. After
+// an error all calls return that error, and the output is useless.
 type Writer struct {
 	w        io.Writer
 	opts     WriterOptions
@@ -78,8 +78,8 @@ type Writer struct {
 	ranges   rangeKeys     // of WriterOptions.Range
 	props    Properties
 	last     []byte // the last key added
-	prefix   []byte // the last prefix added to the filter; the last key, if prefixes are nested
-	prefixed bool   // the filter holds prefixes
+	prefix   []byte // the last prefix added to the filter; with EachPrefix the last key
+	prefixed bool   // the filter contains prefixes
 	pending  bool   // the last data block has no index entry yet
 	handle   Handle // of that block
 	buf      []byte // scratch: a separator or a compressed block
@@ -106,9 +106,9 @@ func NewWriter(w io.Writer, o *WriterOptions) *Writer {
 	return wr
 }
 
-// Add adds an entry, which must be after the previous one in internal-key order: user keys
-// ascending, and for equal ones sequence numbers descending. Key and value may have 1 GiB
-// together, and seq 56 bits. It copies userKey and value.
+// Add adds an entry, which must be after the previous one in the order of internal keys: user keys
+// ascend, and the sequence numbers of a user key descend. Key and value together may have 1 GiB, and
+// seq 56 bits. Add copies userKey and value.
 func (w *Writer) Add(userKey []byte, seq uint64, kind Kind, value []byte) error {
 	if w.err != nil {
 		return w.err
@@ -181,7 +181,7 @@ func (w *Writer) add(userKey []byte, seq uint64, kind Kind, value []byte) error 
 	return nil
 }
 
-// finishData writes the data block. Its index entry is then pending.
+// finishData writes the data block. The index entry of the block is then pending.
 func (w *Writer) finishData() error {
 	b := w.data.finish()
 	if len(b) > maxBlockLen {
@@ -197,15 +197,15 @@ func (w *Writer) finishData() error {
 	return nil
 }
 
-// addIndexEntry adds the pending block to the index, with the separator.
+// addIndexEntry adds the pending index entry, with the given separator.
 func (w *Writer) addIndexEntry(separator []byte) {
 	var h [20]byte
 	w.index.add(separator, w.index.shared(separator), appendHandle(h[:0], w.handle))
 	w.pending = false
 }
 
-// appendSeparator appends a short internal key s such that last <= s, and s is before every
-// internal key of next's user key and of larger ones.
+// appendSeparator appends a short internal key s such that last <= s, and s is before every internal
+// key of the user key next and of larger ones, or s is last if next is the user key of last.
 func appendSeparator(dst, last, next []byte) []byte {
 	user := base.UserKey(last)
 	start := len(dst)
@@ -220,8 +220,8 @@ func appendSuccessor(dst, last []byte) []byte {
 	return finishSeparator(dst, start, last)
 }
 
-// finishSeparator completes the user key dst[start:] with the trailer that makes it the first
-// of its internal keys. If that is no shorter than last, it uses last instead.
+// finishSeparator appends a trailer to the user key dst[start:], which makes it the first internal
+// key of that user key. If that is no shorter than last, it uses last instead.
 func finishSeparator(dst []byte, start int, last []byte) []byte {
 	if len(dst)-start < len(last)-base.TrailerLen {
 		user := dst[start:]
@@ -258,7 +258,8 @@ func (w *Writer) write(b []byte) error {
 	return err
 }
 
-// EstimatedBytes returns the size of the file so far, without index, filter and properties.
+// EstimatedBytes returns the size of the data blocks so far, including the uncompressed size of the
+// unfinished one.
 func (w *Writer) EstimatedBytes() int64 {
 	if w.data.empty() {
 		return int64(w.offset)

@@ -308,7 +308,7 @@ func TestApproximateOffset(t *testing.T) {
 	}
 }
 
-// TestIntrospection checks what a dump shows.
+// TestIntrospection checks the methods for dumps of tables.
 func TestIntrospection(t *testing.T) {
 	data, info := buildTable(t, numbered(500), &WriterOptions{Filter: hashList{}})
 	r := openTable(t, data, nil)
@@ -333,7 +333,7 @@ func TestIntrospection(t *testing.T) {
 	}
 }
 
-// TestEstimatedBytes: the estimate grows with what is written.
+// TestEstimatedBytes: the estimate grows with each entry.
 func TestEstimatedBytes(t *testing.T) {
 	w := NewWriter(&bytes.Buffer{}, &WriterOptions{DisableCompression: true})
 	if w.EstimatedBytes() != 0 {

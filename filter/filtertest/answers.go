@@ -9,8 +9,8 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// answers builds a filter over n keys and checks its answers with each number of
-// units.
+// answers builds a filter over n keys, and checks the answers of each non-empty prefix
+// of its units.
 func (s *suite) answers(n int, k kind) {
 	s.t.Helper()
 	keys := s.keys(n, k)
@@ -46,8 +46,8 @@ func (s *suite) answers(n int, k kind) {
 	}
 }
 
-// holds checks that no key is excluded, and that MayContainMany agrees in batches
-// of all sizes.
+// holds checks that r excludes none of keys, and that MayContainMany agrees with
+// MayContain.
 func (s *suite) holds(r filter.Reader, keys []filter.Key) {
 	s.t.Helper()
 	excluded := 0
@@ -69,7 +69,8 @@ func (s *suite) holds(r filter.Reader, keys []filter.Key) {
 	s.many(r, keys)
 }
 
-// many compares MayContainMany, and MayContainBytes if there is one, with MayContain.
+// many compares MayContainMany, in batches of many sizes, and MayContainBytes, if there
+// is one, with MayContain.
 func (s *suite) many(r filter.Reader, keys []filter.Key) {
 	s.t.Helper()
 	if b, ok := r.(filter.BytesReader); ok {
@@ -129,9 +130,9 @@ func (s *suite) measure(r filter.Reader, n int) {
 				found++
 			}
 		}
-		// The keys alias buf, which grows only in the first round.
+		// The keys alias buf, which is reused: every round needs as many bytes.
 	}
-	// The bound is five standard deviations of the count, 15 % for the error of an
+	// The tolerance is five standard deviations of the count, 15 % for the error of an
 	// estimated FPR, and a few more for small expectations.
 	claimed := r.FPR()
 	want := claimed * float64(probed)
@@ -232,8 +233,8 @@ func (s *suite) allocations() {
 	}
 }
 
-// joined returns the policy as a BlockPolicy, or nil if it is not one, and the block
-// of the units, or nil after a failure.
+// joined returns the policy as a BlockPolicy and the block of the units. It returns nil
+// and nil if the policy is no BlockPolicy, and a nil block after a failure.
 func (s *suite) joined(units [][]byte) (filter.BlockPolicy, []byte) {
 	s.t.Helper()
 	bp, ok := s.p.(filter.BlockPolicy)
@@ -254,7 +255,8 @@ func (s *suite) joined(units [][]byte) (filter.BlockPolicy, []byte) {
 	return bp, block
 }
 
-// block compares the answers of MayContainBlock with those of the reader.
+// block checks that MayContainBlock excludes none of keys, and agrees with r on absent
+// keys.
 func (s *suite) block(r filter.Reader, units [][]byte, keys []filter.Key) {
 	s.t.Helper()
 	bp, block := s.joined(units)

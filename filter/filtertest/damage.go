@@ -8,8 +8,8 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// maxAllocation bounds what Open may allocate for n bytes: a small multiple, and a
-// constant for its own structures.
+// maxAllocation is the most that Open may allocate for n bytes: a small multiple of n,
+// and a constant for the reader.
 func maxAllocation(n int) uint64 { return 16*uint64(n) + 64<<10 }
 
 // damage damages the units of a filter over n keys in many ways. Each time Open must
@@ -54,7 +54,7 @@ func (s *suite) damageUnit(units [][]byte, u int, keys []filter.Key) {
 	good := units[u]
 	step := 1 + len(good)/1500
 	for n := 0; n < len(good); n++ {
-		// Every length is tried near the ends, where headers and trailers are.
+		// Near the ends, where headers and trailers are, try every length.
 		if n > 100 && n < len(good)-100 && n%step != 0 {
 			continue
 		}
@@ -90,8 +90,8 @@ func (s *suite) damageUnit(units [][]byte, u int, keys []filter.Key) {
 	}
 }
 
-// refused checks that Open fails, or returns a reader that excludes none of the keys.
-// Either way nothing may panic, and Open may allocate little.
+// refused checks that Open fails, or returns a reader that excludes none of keys. Either
+// way, nothing may panic, and Open may allocate at most maxAllocation.
 func (s *suite) refused(what string, units [][]byte, keys []filter.Key) {
 	s.t.Helper()
 	defer func() {
@@ -105,7 +105,7 @@ func (s *suite) refused(what string, units [][]byte, keys []filter.Key) {
 		size += len(u)
 	}
 	var before, after runtime.MemStats
-	// Reading the statistics stops the world, and FPR samples in some readers: do
+	// Reading the statistics stops the world, and some readers measure their FPR: do
 	// both only now and then.
 	s.seen++
 	watch := s.seen%16 == 0 || size < 200 && s.seen%4 == 0
@@ -147,8 +147,8 @@ func (s *suite) refused(what string, units [][]byte, keys []filter.Key) {
 	}
 }
 
-// damageBlock probes blocks of wrong lengths, which must not exclude a key, and
-// blocks with flipped bits, which must not panic.
+// damageBlock probes truncated blocks, which must not exclude a key, and blocks with
+// flipped bits, for which no probe may panic.
 func (s *suite) damageBlock(units [][]byte, keys []filter.Key) {
 	s.t.Helper()
 	bp, block := s.joined(units)

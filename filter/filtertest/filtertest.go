@@ -1,11 +1,13 @@
-// Package filtertest tests any policy against the contract of filter.Policy:
+// Package filtertest tests whether a filter policy keeps the contract of filter.Policy
+// or filter.RangePolicy:
 //
 //	func TestMyPolicy(t *testing.T) { filtertest.Run(t, mine.Policy()) }
 //
-// It builds filters over no keys to a million; probes for every key; compares the
-// false positive rate with the reader's FPR; uses writers again after Finish;
-// probes from several goroutines; counts allocations; and damages filters at
-// every byte. Keys are drawn from a seed, which is printed with each failure.
+// Run builds filters over zero to a million keys; probes for every key; compares the
+// false positive rate with the reader's FPR; reuses writers after Finish; probes from
+// several goroutines; counts allocations; and damages filters at every byte. RunRange
+// does the like for range filters. A seed determines the keys, and each failure prints
+// it.
 package filtertest
 
 import (
@@ -24,15 +26,15 @@ type TB interface {
 
 // Options relaxes the contract that Run checks. The zero value relaxes nothing.
 type Options struct {
-	// Unsealed is for families whose blocks have no checksum: flipped bits may then cause
-	// false negatives, but no panic. Blocks of the wrong length must still be rejected, or
-	// exclude nothing.
+	// Unsealed is for families without a checksum: flipped bits may then cause false
+	// negatives, but no panic. For units of a wrong length, Open must still fail, or return
+	// a reader that excludes no key.
 	Unsealed bool
-	// Salted is for families whose filters are randomized: the same keys may give different
-	// bytes each time.
+	// Salted is for families whose filters are randomized: filters over the same keys may
+	// differ.
 	Salted bool
-	// MaxKeys is the number of keys of the largest filter to build. Default: a million, or a
-	// hundred thousand with -short.
+	// MaxKeys is the maximum number of keys of a filter. Default: 1,000,000, or 100,000
+	// with -short; a tenth of that for range policies.
 	MaxKeys int
 	// RangeUnit is for range policies that ignore the lowest bits of numbers: a range counts
 	// as empty only if it is empty when widened to multiples of this unit. Default: 1.
@@ -77,18 +79,18 @@ func RunWith(t TB, p filter.Policy, o Options) {
 	}
 }
 
-// suite is one run over one policy.
+// suite is one run of the tests for one policy.
 type suite struct {
 	t      TB
 	p      filter.Policy
-	name   string
+	name   string // of the policy
 	o      Options
-	where  string
-	errors int // in this step
-	seen   int // damaged filters opened so far
+	where  string // the name of the step
+	errors int    // failures of the step
+	seen   int    // damaged filters opened so far
 }
 
-// maxErrors is the number of failures of one step that are reported.
+// maxErrors is the maximum number of failures that a step reports.
 const maxErrors = 5
 
 // step runs f, and reports a panic as a failure.
@@ -104,6 +106,7 @@ func (s *suite) step(name string, f func()) {
 	f()
 }
 
+// errorf reports a failure, unless the step has reported maxErrors.
 func (s *suite) errorf(format string, args ...any) {
 	s.t.Helper()
 	if s.errors++; s.errors > maxErrors {
@@ -112,7 +115,7 @@ func (s *suite) errorf(format string, args ...any) {
 	s.t.Errorf("%s, %s, seed %d: %s", s.name, s.where, s.o.Seed, fmt.Sprintf(format, args...))
 }
 
-// names checks that the names are not empty and do not change.
+// names checks that Name and Family are not empty and do not change.
 func (s *suite) names() {
 	s.t.Helper()
 	if s.p.Name() == "" || s.p.Family() == "" {
@@ -125,7 +128,7 @@ func (s *suite) names() {
 	}
 }
 
-// build adds the keys and finishes. It returns nil after a failure.
+// build returns the units of the filter over keys, or nil after a failure.
 func (s *suite) build(w filter.Writer, keys []filter.Key) [][]byte {
 	s.t.Helper()
 	for _, k := range keys {

@@ -30,7 +30,7 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// randomKey is the i-th random key of a set. Keys of different sets differ.
+// randomKey appends the i-th random key of a set to buf. Keys of different sets differ.
 func (s *suite) randomKey(set, i uint64, buf []byte) []byte {
 	buf = binary.LittleEndian.AppendUint64(buf, mix(i))
 	return binary.LittleEndian.AppendUint64(buf, mix(s.o.Seed<<8+set))
@@ -39,6 +39,7 @@ func (s *suite) randomKey(set, i uint64, buf []byte) []byte {
 // keys returns n keys of set 0, from which filters are built.
 func (s *suite) keys(n int, k kind) []filter.Key { return s.keysOf(0, n, k) }
 
+// keysOf returns n keys of a set. No filter is built from set 1, whose keys are absent.
 func (s *suite) keysOf(set uint64, n int, k kind) []filter.Key {
 	keys := make([]filter.Key, n)
 	buf := make([]byte, 0, 16*n)

@@ -13,10 +13,10 @@ import (
 )
 
 // RunRange reports each violation of the contract of filter.RangePolicy by p to t. It builds
-// filters over numbers of several distributions and probes ranges that hold keys, which must not be
-// excluded, and ranges that hold none, many of them right next to a key: their false positive rate
-// must not exceed the reader's FPR. It also uses writers again after Finish, counts allocations,
-// and damages filters at every byte.
+// filters over numbers of several distributions. It probes ranges that contain keys, which must not
+// be excluded, and empty ranges, many of them right next to a key, whose false positive rate must
+// not exceed the reader's FPR. It also reuses writers after Finish, counts allocations, and damages
+// filters at every byte.
 func RunRange(t TB, p filter.RangePolicy) { RunRangeWith(t, p, Options{}) }
 
 // RunRangeWith is RunRange with options.
@@ -46,14 +46,14 @@ func RunRangeWith(t TB, p filter.RangePolicy, o Options) {
 	}
 }
 
-// rangeSuite is one run over one range policy.
+// rangeSuite is one run of the tests for one range policy.
 type rangeSuite struct {
 	suite
 	p    filter.RangePolicy
-	unit uint64
+	unit uint64 // Options.RangeUnit, at least 1
 }
 
-// rangeKey is a key as a range filter gets it.
+// rangeKey is a key as it is passed to a range filter.
 type rangeKey struct {
 	prefix string
 	x      uint64
@@ -69,11 +69,11 @@ func (k rangeKey) compare(o rangeKey) int {
 	return 1
 }
 
-// rangeKind is a shape of key sets.
+// rangeKind is a distribution of keys.
 type rangeKind struct {
 	name string
-	// rated reports whether the false positive rate of a single filter is near the mean.
-	// It is not if keys are in dense runs, since whole runs collide.
+	// rated is set if the false positive rate of each filter is near FPR. It is not for keys in
+	// dense runs, since whole runs collide.
 	rated bool
 	key   func(seed, i uint64) rangeKey // the i-th key
 }
@@ -100,7 +100,7 @@ func (s *rangeSuite) keys(n int, kind rangeKind) []rangeKey {
 	return slices.Compact(keys)
 }
 
-// build returns the filter over keys, nil after a failure.
+// build returns the filter over keys, or nil after a failure.
 func (s *rangeSuite) build(w filter.RangeWriter, keys []rangeKey) filter.RangeReader {
 	s.t.Helper()
 	for _, k := range keys {
@@ -130,7 +130,7 @@ func (s *rangeSuite) build(w filter.RangeWriter, keys []rangeKey) filter.RangeRe
 	return r
 }
 
-// holds reports whether a range has a key.
+// holds reports whether a range contains one of the sorted keys.
 func holds(keys []rangeKey, prefix string, lo, hi uint64) bool {
 	i, _ := slices.BinarySearchFunc(keys, rangeKey{prefix, lo}, rangeKey.compare)
 	return i < len(keys) && keys[i].prefix == prefix && keys[i].x <= hi
@@ -143,7 +143,7 @@ func (s *rangeSuite) answers(keys []rangeKey, rated bool) {
 	if r == nil {
 		return
 	}
-	s.asks(r, keys, rated)
+	s.probe(r, keys, rated)
 	if trimmer, ok := r.(filter.RangeTrimmer); ok {
 		s.trims(trimmer, keys, rated)
 	}
@@ -167,7 +167,7 @@ func (s *rangeSuite) trims(r filter.RangeTrimmer, keys []rangeKey, rated bool) {
 			s.errorf("%d bits per key take %d bytes with an FPR of %.4g, one bit more %d with %.4g", step.BitsPerKey, t.SizeBytes(), t.FPR(1), last.SizeBytes(), last.FPR(1))
 		}
 		if i == len(steps)/2 || i == len(steps)-1 {
-			s.asks(t, keys, rated)
+			s.probe(t, keys, rated)
 		}
 		last = t
 	}
@@ -176,8 +176,8 @@ func (s *rangeSuite) trims(r filter.RangeTrimmer, keys []rangeKey, rated bool) {
 	}
 }
 
-// asks probes a filter for ranges with and without keys.
-func (s *rangeSuite) asks(r filter.RangeReader, keys []rangeKey, rated bool) {
+// probe probes a filter for ranges with and without keys.
+func (s *rangeSuite) probe(r filter.RangeReader, keys []rangeKey, rated bool) {
 	s.t.Helper()
 	if r.SizeBytes() <= 0 {
 		s.errorf("SizeBytes is %d", r.SizeBytes())
@@ -229,7 +229,7 @@ func (s *rangeSuite) asks(r filter.RangeReader, keys []rangeKey, rated bool) {
 	}
 }
 
-// again uses a writer twice.
+// again builds two filters with one writer.
 func (s *rangeSuite) again() {
 	w := s.p.NewWriter()
 	s.build(w, s.keys(500, rangeKinds[0]))
@@ -243,6 +243,7 @@ func (s *rangeSuite) again() {
 	}
 }
 
+// allocations checks that probes do not allocate.
 func (s *rangeSuite) allocations() {
 	if !testing.Testing() {
 		return
@@ -258,7 +259,8 @@ func (s *rangeSuite) allocations() {
 	}
 }
 
-// damage changes each byte of a filter, and truncates it: Open must fail.
+// damage changes each byte of a filter, truncates the filter to each length, and extends it. Open
+// must fail each time.
 func (s *rangeSuite) damage(n int) {
 	w := s.p.NewWriter()
 	for _, k := range s.keys(n, rangeKinds[0]) {

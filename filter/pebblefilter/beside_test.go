@@ -95,12 +95,12 @@ func BenchmarkBeside(b *testing.B) {
 		}
 		all, absent := benchKeys(1, where.keys), benchKeys(2, where.probed)
 		probed := &absent
-		theirs := newAskBlocks(bloom.FilterPolicy(10), all, where.bytes, probed)
+		theirs := newBlockProbes(bloom.FilterPolicy(10), all, where.bytes, probed)
 		sides := []side{{"pebble", theirs.run}}
 		var many []side
 		for _, p := range ours {
-			r := newAskReaders(b, p, all, where.bytes, probed)
-			block := newAskBlocks(New(p), all, where.bytes, probed)
+			r := newReaderProbes(b, p, all, where.bytes, probed)
+			block := newBlockProbes(New(p), all, where.bytes, probed)
 			sides = append(sides, side{p.Name(), r.run}, side{"block-" + p.Name(), block.run})
 			many = append(many, side{"one", r.run}, side{"loop", r.loop}, side{"many", r.many})
 		}
@@ -163,18 +163,18 @@ func pick(i, n int) int {
 	return int((x >> 32 * uint64(n)) >> 32)
 }
 
-// askBlocks probes blocks through pebble's interface.
-type askBlocks struct {
+// blockProbes probes blocks through pebble's interface.
+type blockProbes struct {
 	policy pebble.FilterPolicy
 	blocks [][]byte
 	keys   *[][]byte
 }
 
-func newAskBlocks(p pebble.FilterPolicy, keys [][]byte, bytes int, probed *[][]byte) *askBlocks {
-	return &askBlocks{p, copies(blockOf(p, keys), bytes, false), probed}
+func newBlockProbes(p pebble.FilterPolicy, keys [][]byte, bytes int, probed *[][]byte) *blockProbes {
+	return &blockProbes{p, copies(blockOf(p, keys), bytes, false), probed}
 }
 
-func (a *askBlocks) run(turn, n int) {
+func (a *blockProbes) run(turn, n int) {
 	keys := *a.keys
 	for i := turn * n; i < (turn+1)*n; i++ {
 		if a.policy.MayContain(pebble.TableFilter, a.blocks[pick(i, len(a.blocks))], keys[i&(len(keys)-1)]) {
@@ -183,14 +183,14 @@ func (a *askBlocks) run(turn, n int) {
 	}
 }
 
-// askReaders probes readers.
-type askReaders struct {
+// readerProbes probes readers.
+type readerProbes struct {
 	readers []filter.Reader
 	keys    *[][]byte
 }
 
-func newAskReaders(b *testing.B, p filter.Policy, keys [][]byte, bytes int, probed *[][]byte) *askReaders {
-	a := &askReaders{keys: probed}
+func newReaderProbes(b *testing.B, p filter.Policy, keys [][]byte, bytes int, probed *[][]byte) *readerProbes {
+	a := &readerProbes{keys: probed}
 	units := unitsOf(b, p, keys)
 	block, err := filter.JoinUnits(units)
 	if err != nil {
@@ -210,7 +210,7 @@ func newAskReaders(b *testing.B, p filter.Policy, keys [][]byte, bytes int, prob
 	return a
 }
 
-func (a *askReaders) run(turn, n int) {
+func (a *readerProbes) run(turn, n int) {
 	keys := *a.keys
 	for i := turn * n; i < (turn+1)*n; i++ {
 		if a.readers[pick(i, len(a.readers))].MayContain(filter.NewKey(keys[i&(len(keys)-1)])) {
@@ -221,7 +221,7 @@ func (a *askReaders) run(turn, n int) {
 
 const besideBatch = 64
 
-func (a *askReaders) loop(turn, n int) {
+func (a *readerProbes) loop(turn, n int) {
 	keys := *a.keys
 	for i := turn * n; i < (turn+1)*n; i += besideBatch {
 		r := a.readers[pick(i, len(a.readers))]
@@ -234,7 +234,7 @@ func (a *askReaders) loop(turn, n int) {
 	}
 }
 
-func (a *askReaders) many(turn, n int) {
+func (a *readerProbes) many(turn, n int) {
 	keys := *a.keys
 	var batch [besideBatch]filter.Key
 	var maybe [besideBatch]bool

@@ -52,7 +52,7 @@ type wasteDB struct {
 	keys, tables int
 	place        place
 	lookups      int
-	ask          func(db *pebble.DB, key func(i int) []byte, lookups int) error
+	probe        func(db *pebble.DB, key func(i int) []byte, lookups int) error
 }
 
 // spread returns the i-th of evenly spread keys. Those of odd numbers are absent.
@@ -144,7 +144,7 @@ func (w *wasteDB) measure(t *testing.T, p pebble.FilterPolicy) wasted {
 		}
 	}
 	before := db.Metrics()
-	do(w.ask(db, func(i int) []byte { return spread(2*i + 1) }, w.lookups))
+	do(w.probe(db, func(i int) []byte { return spread(2*i + 1) }, w.lookups))
 	after := db.Metrics()
 	result.maybes = after.Filter.Misses - before.Filter.Misses
 	result.questions = after.Filter.Hits - before.Filter.Hits + result.maybes
@@ -175,7 +175,7 @@ func TestWasted(t *testing.T) {
 		wasteDB
 	}{
 		{"SeekPrefixGE in level 6, with UseL6Filters", wasteDB{keys: keys, tables: 1, place: inLevel6, lookups: lookups,
-			ask: func(db *pebble.DB, key func(int) []byte, n int) error {
+			probe: func(db *pebble.DB, key func(int) []byte, n int) error {
 				it, err := db.NewIter(&pebble.IterOptions{UseL6Filters: true})
 				if err != nil {
 					return err
@@ -188,9 +188,9 @@ func TestWasted(t *testing.T) {
 				return it.Close()
 			}}},
 		{"Get, four tables in level 0", wasteDB{keys: keys, tables: 4, lookups: lookups / 4,
-			ask: getAbsent}},
+			probe: getAbsent}},
 		{"Get, a table in each of levels 2 to 6, without the reads in level 6", wasteDB{keys: keys, tables: 5, place: inLevels2to6,
-			lookups: lookups / 4, ask: getAbsent}},
+			lookups: lookups / 4, probe: getAbsent}},
 	} {
 		none := w.measure(t, never{})
 		theirs := w.measure(t, bloom.FilterPolicy(10))

@@ -13,8 +13,8 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// movedTogether is how many filters are loaded or dropped before sparsely used slabs are emptied
-// and freed.
+// movedTogether is how many filters a rebalance loads or drops between two checks for sparsely
+// used slabs, which it then empties and frees.
 const movedTogether = 32
 
 // Config configures a Manager.
@@ -22,24 +22,24 @@ type Config struct {
 	Pool   *sstable.FilterPool
 	Logger *slog.Logger
 
-	// Tables returns the tables of the current version, which stay open until done is called. It
-	// returns nil and nil once the database is closed.
+	// Tables returns the tables of the current version; they stay open until the caller calls
+	// done. It returns nil and nil once the database is closed.
 	Tables func() (tables []Table, done func())
-	// Budget divides the memory again, and returns how many bytes filters may take.
+	// Budget redistributes the memory, and returns the number of bytes that filters may take.
 	Budget func() int64
-	// Capped is set if filters are always loaded in steps, range filters included. Otherwise a
-	// table loads its whole filter when it is opened, if it fits, and filters are loaded in steps
-	// only once one did not fit.
+	// Capped is set if the manager always loads filters in steps, range filters included.
+	// Otherwise a table that is opened loads its whole filter if it fits; the manager loads
+	// filters in steps only once one did not fit, and never range filters.
 	Capped bool
-	// Loaded is closed when the tables have been loaded after Open. Before that a plan would miss
-	// tables.
+	// Loaded is closed when Open has loaded the tables. The manager waits for it, since an
+	// earlier plan would miss tables.
 	Loaded <-chan struct{}
 }
 
-// Manager loads and drops filters in steps of one bit per key, for Ribbon and for Range. Once per
-// plan.Tick, and after each change of the version, it chooses the steps to keep by the tables'
-// access rates. It has nothing to do while all filters fit, unless Config.Capped is set. On a nil
-// Manager, Changed, Inherit and Move do nothing.
+// Manager loads and drops filters in steps, of one bit per key for Ribbon and for Range. Once per
+// plan.Tick, and after each change of the version, it chooses by the tables' access rates which
+// steps to keep. It has nothing to do while all filters fit, unless Config.Capped is set. Changed,
+// Inherit and Move do nothing on a nil Manager.
 type Manager struct {
 	config  Config
 	stop    chan struct{}
@@ -47,14 +47,14 @@ type Manager struct {
 	wg      sync.WaitGroup
 
 	moving sync.Mutex // held during a rebalance, which reads from the disk
-	short  bool       // some filters do not fit; guarded by moving
+	short  bool       // the last plan did not fit all filters; guarded by moving
 
 	mu   sync.Mutex // guards the fields below and the tables' heat; never held during I/O
-	held []part     // filters that may be loaded
+	held []part     // the filters of the last plan
 	last time.Time
 }
 
-// Start starts a manager.
+// Start starts a manager, which runs in a goroutine until Close.
 func Start(c Config) *Manager {
 	m := &Manager{config: c, stop: make(chan struct{}), changed: make(chan struct{}, 1), last: time.Now()}
 	m.wg.Go(m.run)
@@ -85,14 +85,15 @@ func (m *Manager) run() {
 	}
 }
 
-// Close stops the manager.
+// Close stops the manager, and waits for the rebalance that is running. Filters stay loaded.
 func (m *Manager) Close() {
 	close(m.stop)
 	m.wg.Wait()
 }
 
-// Changed makes the manager load the filters of new tables and drop those of removed ones;
-// iterators that still read removed tables go without. It does not wait for the disk.
+// Changed notifies the manager of a new version. If the manager has anything to plan, it then loads
+// the filters of new tables and drops those of removed ones; iterators that still read removed
+// tables do so without their filters. Changed does not block.
 func (m *Manager) Changed() {
 	if m == nil {
 		return
@@ -103,7 +104,7 @@ func (m *Manager) Changed() {
 	}
 }
 
-// cool updates the tables' heat.
+// cool updates the heat of the tables of the last plan.
 func (m *Manager) cool(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -118,15 +119,16 @@ func (m *Manager) cool(now time.Time) {
 	}
 }
 
-// Rebalance divides the memory again, and loads and drops steps according to the plan, if there
-// are filters that did not fit. It reads at most limit bytes, or a single step if that is larger.
-// It reports whether memory is short.
-func (m *Manager) Rebalance(limit int64) (short bool) {
+// Rebalance redistributes the memory. If some filters did not fit, or Config.Capped is set, it also
+// plans which steps to keep, and loads and drops steps accordingly. It reads at most limit bytes, or
+// a single step if that is larger. It reports whether heat may change the plan, so that it should
+// run again after a plan.Tick.
+func (m *Manager) Rebalance(limit int64) (again bool) {
 	m.moving.Lock()
 	defer m.moving.Unlock()
 	budget := m.config.Budget()
 	if !m.config.Pool.Refused() && !m.short && !m.config.Capped {
-		m.replace(nil, nil) // nothing to plan; keep no reference to tables that may be removed
+		m.replace(nil, nil) // nothing to plan: retain no tables, which may be removed
 		return false
 	}
 	tables, done := m.config.Tables()
@@ -153,8 +155,8 @@ func (m *Manager) Rebalance(limit int64) (short bool) {
 	return m.short || m.config.Capped
 }
 
-// replace replaces the set of managed filters, and returns those that left it. It sets the
-// heat in inputs, which belong to parts.
+// replace replaces the set of managed filters by parts, and returns those that left it. It sets the
+// heat in inputs, the plan's inputs for parts.
 func (m *Manager) replace(parts []part, inputs []plan.Table) (gone []part) {
 	present := make(map[partKey]bool, len(parts))
 	for _, p := range parts {
@@ -172,14 +174,15 @@ func (m *Manager) replace(parts []part, inputs []plan.Table) (gone []part) {
 	return gone
 }
 
-// hold keeps the first steps of a filter in memory, and no others.
+// hold loads the first steps of a filter and drops the others. It logs failures other than a lack of
+// room.
 func (m *Manager) hold(p part, steps int) {
 	if err := p.load(steps); err != nil && !errors.Is(err, sstable.ErrNoRoom) {
 		m.config.Logger.Warn("a filter could not be loaded", "path", p.Path, "err", err)
 	}
 }
 
-// Move moves filters out of sparsely used slabs, so that these can be freed.
+// Move moves filters out of sparsely used slabs, so that the slabs can be freed.
 func (m *Manager) Move() {
 	if m == nil || !m.config.Pool.Sparse() {
 		return
@@ -204,9 +207,9 @@ func (m *Manager) move(tables []Table) {
 	}
 }
 
-// Expected returns the block reads per second that lookups of absent keys cost at recent traffic,
-// and how many of them, and of those for empty ranges, another MiB would save. tables is called
-// only if there was traffic.
+// Expected returns two numbers of block reads per second at the recent access rates: those that
+// lookups of absent keys waste, and those of lookups and of scans of empty ranges that another MiB of
+// filters would save. It calls tables only if there was traffic.
 func (m *Manager) Expected(tables func() []Table) (wasted, nextMiBSaves float64) {
 	var traffic float64
 	m.mu.Lock()
@@ -230,8 +233,9 @@ func (m *Manager) Expected(tables func() []Table) (wasted, nextMiBSaves float64)
 	return wasted, plan.NextSaves(inputs, m.config.Pool.Limit(), 1<<20)
 }
 
-// Inherit distributes the heat of a compaction's inputs, two levels, over its outputs, by their
-// sizes. A lookup that used to probe a table on each of two levels now probes one.
+// Inherit distributes the heat of a compaction's inputs, two levels, over its outputs in proportion
+// to their sizes. It takes the heat of the hotter level and not the sum: a lookup that probed a table
+// on each of the two levels will probe one.
 func (m *Manager) Inherit(inputs [2][]*Traffic, outputs []*Traffic, sizes []uint64) {
 	if m == nil {
 		return

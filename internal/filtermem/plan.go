@@ -5,19 +5,19 @@ import "github.com/siftdb/sift/internal/plan"
 // Plan describes how a budget would be spent.
 type Plan struct {
 	Bytes        int64   // how much of the budget is used
-	NextMiBSaves float64 // reads that another MiB would save, per lookup and per scan of a range
+	NextMiBSaves float64 // block reads that another MiB would save, per lookup of an absent key and scan of an empty range
 	Tables       []PlannedTable
 }
 
 // PlannedTable describes how much of a table's filters a plan keeps in memory.
 type PlannedTable struct {
-	Steps             int     // number of steps of the filter
+	Steps             int     // number of steps of the filter of keys
 	Bytes, RangeBytes int64   // memory of the filter and of the range filter
 	WastedReads       float64 // expected block reads per lookup of an absent key
 }
 
-// NewPlan returns how a budget, in bytes, would be spent on the filters of tables, range filters
-// included, if all keys were looked up equally often.
+// NewPlan returns how a manager would spend a budget, in bytes, on the filters of tables, range
+// filters included, if all keys were looked up equally often. It loads and drops nothing.
 func NewPlan(tables []Table, budget int64) Plan {
 	parts, inputs := planInputs(tables, true)
 	for i := range inputs {

@@ -8,11 +8,11 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// Traffic counts the lookups and scans that found nothing in a table. Its address identifies the
-// table.
+// Traffic counts the lookups and scans that found nothing in a table, and holds the table's heat.
+// Its address identifies the table.
 type Traffic struct {
-	AbsentKeys   atomic.Uint64 // sampled number of lookups of keys that it does not hold
-	AbsentRanges atomic.Uint64 // sampled number of ranges in which it holds no key
+	AbsentKeys   atomic.Uint64 // lookups of keys that the table does not hold, estimated from a sample
+	AbsentRanges atomic.Uint64 // scans of ranges in which the table holds no key, estimated from a sample
 
 	keyHeat, rangeHeat plan.Heat // guarded by Manager.mu
 }
@@ -20,17 +20,17 @@ type Traffic struct {
 // Table is a table of a version.
 type Table struct {
 	*Traffic
-	Reader *sstable.Reader // nil: it has not been opened
+	Reader *sstable.Reader // nil if the table is not open
 	Path   string
-	// Share is how often a lookup probes the table, if all keys are looked up equally often.
+	// Share is the expected number of times that a lookup probes the table, 0 to 1, if all keys
+	// are looked up equally often.
 	Share float64
 }
 
-// part is one of a table's filters that are loaded in steps: the filter of its keys, or its range
-// filter.
+// part is a filter that is loaded in steps: a table's filter of keys, or its range filter.
 type part struct {
 	Table
-	ranges bool
+	ranges bool // the range filter
 }
 
 type partKey struct {
@@ -40,13 +40,14 @@ type partKey struct {
 
 func (p part) key() partKey { return partKey{p.Traffic, p.ranges} }
 
-// rangeLength is the range length for which a plan takes the false positive rate of range filters.
+// rangeLength is the length of the ranges for which plans compute the false positive rate of range
+// filters.
 const rangeLength = 16
 
-// unknownFPR is the assumed rate of a filter that does not state its own.
+// unknownFPR is the false positive rate that plans assume for a filter whose rate is unknown.
 const unknownFPR = 0.01
 
-// traffic returns the recent rate of what the filter could have excluded, and its count.
+// traffic returns the filter's heat, and the count of absent keys or ranges that it follows.
 func (p part) traffic() (*plan.Heat, *atomic.Uint64) {
 	if p.ranges {
 		return &p.rangeHeat, &p.AbsentRanges
@@ -54,7 +55,7 @@ func (p part) traffic() (*plan.Heat, *atomic.Uint64) {
 	return &p.keyHeat, &p.AbsentKeys
 }
 
-// load keeps the first steps of the filter in memory, and no others.
+// load loads the first steps of the filter and drops the others.
 func (p part) load(steps int) error {
 	if !p.ranges {
 		return p.Reader.LoadFilterSteps(steps)
@@ -66,7 +67,7 @@ func (p part) load(steps int) error {
 	return p.Reader.LoadRangeBits(bits)
 }
 
-// follow sets the heat in the inputs of a plan. REQUIRES: the manager's mu is held.
+// follow sets the heat in inputs, the plan's inputs for parts. REQUIRES: the manager's mu is held.
 func follow(parts []part, inputs []plan.Table) {
 	rates := make([]float64, len(parts))
 	for i, p := range parts {
@@ -77,8 +78,9 @@ func follow(parts []part, inputs []plan.Table) {
 }
 
 // planInputs returns the filters of tables, with or without range filters, and the plan's input
-// for each. It assumes as many scans of empty ranges as lookups. It blocks while a filter is being
-// read.
+// for each. Their heat is the table's Share for both kinds of filters: it assumes that all keys are
+// looked up equally often, and as many scans of empty ranges as lookups of absent keys. It blocks
+// while a filter is being loaded.
 func planInputs(tables []Table, ranges bool) ([]part, []plan.Table) {
 	var parts []part
 	var inputs []plan.Table
@@ -99,7 +101,8 @@ func planInputs(tables []Table, ranges bool) ([]part, []plan.Table) {
 	return parts, inputs
 }
 
-// planRange returns the plan's input for a range filter.
+// planRange returns the plan's input for a range filter with the given steps, of which those of up
+// to heldBits bits per key are in memory.
 func planRange(steps []filter.RangeStep, heldBits int, heat float64) plan.Table {
 	in := plan.Table{Heat: heat}
 	var before int64
@@ -113,7 +116,8 @@ func planRange(steps []filter.RangeStep, heldBits int, heat float64) plan.Table 
 	return in
 }
 
-// fprOf returns the false positive rate of a table's filter with all its units.
+// fprOf returns the false positive rate of a table's filter with all its units: as the properties
+// state it, else as the filter does if it is loaded.
 func fprOf(r *sstable.Reader) float64 {
 	if p := r.Properties(); p != nil && p.FilterFPR > 0 && p.FilterFPR < 1 {
 		return p.FilterFPR

@@ -1,14 +1,14 @@
-// Package gap remembers key ranges that hold no live key, so that iterators need not walk over the
-// same tombstones again.
+// Package gap records gaps: key ranges that hold no live key, so that iterators need not walk over
+// the same tombstones again.
 //
-// A gap is advice, and forgetting one only costs time. But iterators trust gaps, so a wrong one
+// A gap is only an optimization: dropping one costs time. But iterators trust gaps, so a wrong one
 // would hide keys. A gap [From, To) since a View means that no reader with that View or a later one
-// finds a key in it, whatever memtables and tables it reads. A gap is about what is visible, not
-// where it is stored, so flushes and compactions leave it valid. Only setting a key in it ends it.
+// finds a key in it, whatever memtables and tables it reads. It does not depend on where entries are
+// stored, so it stays valid after flushes and compactions. Only a key that is set in it ends it.
 //
-// Two things make that true. A writer calls Cut for each key that it sets, after the entry is in
+// Two rules guarantee that. A writer calls Cut for each key that it sets, after the entry is in
 // the memtable and before its sequence number becomes visible. And an iterator, whose walk takes
-// time, watches the range: from Watch to Done every Cut shortens it, and the walk itself sees the
+// time, watches the range: from Watch to Done every Cut shortens it, and the walk itself finds the
 // keys that were set before Watch.
 package gap
 
@@ -20,8 +20,8 @@ import (
 	"sync/atomic"
 )
 
-// View is what a reader sees: its sequence number, and how many times tables had been dropped from
-// what it reads, since dropping tables removes keys without a sequence number.
+// View determines what a reader sees: its sequence number, and how many times tables had been
+// dropped from the state that it reads. Dropping tables removes keys without a sequence number.
 type View struct{ Seq, Drops uint64 }
 
 // includes reports whether v is the view o or a later one.
@@ -35,20 +35,20 @@ type Gap struct {
 	Weight int    // about how many tombstones iterators skip
 }
 
-// before reports whether all of the gap lies before the key.
+// before reports whether the whole gap lies before the key.
 func (g *Gap) before(key []byte) bool { return g.To != nil && bytes.Compare(g.To, key) <= 0 }
 
-// size is how much of the Set's bytes the gap takes.
+// size returns the memory of the gap in bytes.
 func (g *Gap) size() int { return gapOverhead + len(g.From) + len(g.To) }
 
-// gapOverhead is the memory of a Gap besides its keys.
+// gapOverhead is the memory of a Gap besides its keys, in bytes.
 const gapOverhead = 96
 
-// minWeight is the least weight at which the parts of a cut gap are kept: a seek costs about as
-// much as walking over so many tombstones.
+// minWeight is the minimum weight of the parts of a cut gap: a seek costs about as much as walking
+// over that many tombstones.
 const minWeight = 16
 
-// maxShare bounds a single gap: it takes at most 1/maxShare of a Set's bytes.
+// maxShare limits the size of a single gap to 1/maxShare of the Set's maximum.
 const maxShare = 4
 
 // Set is a bounded set of gaps that do not overlap. The nil Set is always empty.
@@ -58,12 +58,12 @@ type Set struct {
 
 	// active is the number of gaps and watches: writers have nothing to do while it is 0.
 	active atomic.Int64
-	list   atomic.Pointer[[]*Gap] // by From; replaced as a whole; nil: none
+	list   atomic.Pointer[[]*Gap] // sorted by From; replaced as a whole; nil: no gaps
 
-	cuts atomic.Uint64 // calls of Cut and Clear while active was not 0
+	cuts atomic.Uint64 // number of calls of Cut and Clear while active was not 0
 
-	mu      sync.Mutex
-	bytes   int
+	mu      sync.Mutex // guards the fields below, and changes of those above
+	bytes   int        // total size of the gaps
 	watches []*Watch
 }
 
@@ -76,7 +76,7 @@ func NewSet(maxBytes int) *Set {
 	return &Set{maxBytes: maxBytes}
 }
 
-// Gaps returns the current gaps, ascending. The result must not be modified.
+// Gaps returns the current gaps in ascending order. The result must not be modified.
 func (s *Set) Gaps() []*Gap {
 	if s == nil {
 		return nil
@@ -90,10 +90,10 @@ func (s *Set) Gaps() []*Gap {
 // Cuts returns a number that changes with each Cut and Clear while there are gaps or watches.
 func (s *Set) Cuts() uint64 { return s.cuts.Load() }
 
-// Grow extends a gap to a later key, if it is still in the set and nothing has been cut since Cuts
-// returned cuts. weight is how many tombstones there are in between. REQUIRES: from the end of the
-// gap to that key, a reader with view v finds no live key, and no key that it does not see yet had
-// been Cut before Cuts was called.
+// Grow extends a gap to a later key, if the gap is still in the set and nothing has been cut since
+// Cuts returned cuts. weight is the number of tombstones between the end of the gap and the key.
+// REQUIRES: between them, a reader with view v finds no live key, and no key that it does not see
+// yet had been Cut before Cuts was called.
 func (s *Set) Grow(g *Gap, to []byte, v View, weight int, cuts uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,8 +108,8 @@ func find(gaps []*Gap, key []byte) int {
 	return sort.Search(len(gaps), func(i int) bool { return !gaps[i].before(key) })
 }
 
-// Next returns the first gap that ends after the key, and so holds the key or lies after it, of
-// those that a reader with view v may use; nil if there is none.
+// Next returns the first of the gaps that a reader with view v may use and that ends after the key:
+// it holds the key or lies after it. It returns nil if there is none.
 func Next(gaps []*Gap, key []byte, v View) *Gap {
 	for i := find(gaps, key); i < len(gaps); i++ {
 		if v.includes(gaps[i].Since) {
@@ -119,9 +119,9 @@ func Next(gaps []*Gap, key []byte, v View) *Gap {
 	return nil
 }
 
-// Prev returns the last gap that begins before the key, and so reaches the key or lies before it,
-// of those that a reader with view v may use; nil if there is none. A nil key is the end of all
-// keys.
+// Prev returns the last of the gaps that a reader with view v may use and that begins before the
+// key: it reaches the key or lies before it. It returns nil if there is none. A nil key is the end
+// of all keys.
 func Prev(gaps []*Gap, key []byte, v View) *Gap {
 	i := len(gaps)
 	if key != nil {
@@ -147,7 +147,7 @@ func (g *Gap) ReachesTo(key []byte) bool {
 // Active reports whether there is anything for Cut to do.
 func (s *Set) Active() bool { return s != nil && s.active.Load() != 0 }
 
-// Cut removes a key that was set from the gaps and the watched ranges.
+// Cut removes a key from the gaps and the watched ranges, because the key has been set.
 func (s *Set) Cut(key []byte) {
 	if !s.Active() {
 		return
@@ -183,8 +183,8 @@ func (s *Set) Cut(key []byte) {
 	s.evict()
 }
 
-// Worth reports whether a new gap of that weight is worth recording: always until the set is three
-// quarters full, and then if it weighs more than twice as much as the lightest gap.
+// Worth reports whether a new gap with the given weight is worth recording: always until the set is
+// three quarters full, and then if its weight is more than twice that of the lightest gap.
 func (s *Set) Worth(weight int) bool {
 	if s == nil {
 		return false
@@ -199,7 +199,7 @@ func (s *Set) Worth(weight int) bool {
 	return weight > 2*gaps[lightest(gaps)].Weight
 }
 
-// lightest returns the index of the gap with the least weight.
+// lightest returns the index of the gap with the smallest weight.
 func lightest(gaps []*Gap) int {
 	least := 0
 	for i, g := range gaps {
@@ -210,7 +210,8 @@ func lightest(gaps []*Gap) int {
 	return least
 }
 
-// Watch is a range that an iterator is walking over, shortened by what has been set in it since.
+// Watch is a range over which an iterator is walking, shortened by the keys that have been set in it
+// since.
 type Watch struct {
 	set      *Set
 	view     View
@@ -218,10 +219,10 @@ type Watch struct {
 	backward bool
 }
 
-// Watch starts to watch [from, to), which a reader with view v is about to walk over, forward from
-// from or backward from to; a nil to is the end of all keys. The keys are copied. Done or Abandon
-// ends the watch. REQUIRES: the walk begins afterwards, and meets every entry that was inserted
-// before it begins.
+// Watch begins a watch on [from, to), over which a reader with view v is about to walk, forward from
+// from or, if backward is set, backward from to; a nil to is the end of all keys. It copies the keys.
+// Done or Abandon ends the watch. REQUIRES: the walk begins afterwards, and finds every entry that was
+// inserted before it begins.
 func (s *Set) Watch(from, to []byte, v View, backward bool) *Watch {
 	w := &Watch{set: s, view: v, from: bytes.Clone(from), backward: backward}
 	if to != nil {
@@ -234,8 +235,8 @@ func (s *Set) Watch(from, to []byte, v View, backward bool) *Watch {
 	return w
 }
 
-// Cut shortens the range to the part before a key, in the direction of the walk. REQUIRES: the
-// Set's lock, or that no other goroutine knows the watch.
+// Cut shortens the range to the part that the walk passes before it reaches the key. REQUIRES: the
+// Set's lock is held, or no other goroutine knows the watch.
 func (w *Watch) Cut(key []byte) {
 	if bytes.Compare(key, w.from) < 0 || w.to != nil && bytes.Compare(key, w.to) >= 0 {
 		return
@@ -247,15 +248,15 @@ func (w *Watch) Cut(key []byte) {
 	}
 }
 
-// Seen is Cut for the walk itself, which calls it for keys that it meets and that were set after
-// its sequence number.
+// Seen is Cut for the walk itself, which calls it for keys on its way that were set after its
+// sequence number.
 func (w *Watch) Seen(key []byte) {
 	w.set.mu.Lock()
 	defer w.set.mu.Unlock()
 	w.Cut(key)
 }
 
-// Abandon ends the watch without a gap.
+// Abandon ends the watch without recording a gap.
 func (w *Watch) Abandon() {
 	w.set.mu.Lock()
 	defer w.set.mu.Unlock()
@@ -270,14 +271,14 @@ func (w *Watch) end() {
 	s.active.Add(-1)
 }
 
-// Done ends the watch and records a gap: the walk found no live key on its way to the key at, or to
-// the end of the range if at is nil. A forward walk stopped at the key, a backward one right after
-// it. weight is how many tombstones it passed or knew to be there.
+// Done ends the watch and records a gap: the walk has found no live key before the live key at, in
+// its direction, or before the end of the range if at is nil. weight is the number of tombstones on
+// the way, including those in known gaps.
 func (w *Watch) Done(at []byte, weight int) {
 	s := w.set
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer w.end() // after the gap is added: a writer that sees nothing active cuts nothing
+	defer w.end() // after adding the gap, so that the set is active throughout: otherwise a writer would not cut
 	if at != nil {
 		if w.backward && bytes.Compare(at, w.from) >= 0 {
 			w.from = append(append(w.from[:0:0], at...), 0)
@@ -291,10 +292,11 @@ func (w *Watch) Done(at []byte, weight int) {
 	s.add(&Gap{From: w.from, To: w.to, Since: w.view, Weight: weight})
 }
 
-// add adds a gap, merged with those that it overlaps or touches. REQUIRES: mu.
+// add adds a gap, merged with those that it overlaps or touches, unless the result is too large.
+// REQUIRES: mu.
 func (s *Set) add(g *Gap) {
 	gaps := s.Gaps()
-	// i is the first gap that does not end before g begins, j the first that begins after g ends.
+	// i is the first gap that does not end before g begins, j the first one that begins after g ends.
 	i := sort.Search(len(gaps), func(i int) bool { return gaps[i].To == nil || bytes.Compare(gaps[i].To, g.From) >= 0 })
 	j := i
 	for j < len(gaps) && (g.To == nil || bytes.Compare(gaps[j].From, g.To) <= 0) {
@@ -318,7 +320,7 @@ func (s *Set) add(g *Gap) {
 }
 
 // Clear removes all gaps and empties all watched ranges. A writer that makes many keys visible at
-// once calls it instead of Cut for each.
+// once calls it instead of Cut for each key.
 func (s *Set) Clear() {
 	if !s.Active() {
 		return
@@ -351,7 +353,7 @@ func (s *Set) replace(gaps []*Gap, i, j int, others ...*Gap) {
 	s.list.Store(&next)
 }
 
-// evict removes the lightest gaps until the rest fit. REQUIRES: mu.
+// evict removes the lightest gaps until the others fit. REQUIRES: mu.
 func (s *Set) evict() {
 	for s.bytes > s.maxBytes {
 		gaps := s.Gaps()

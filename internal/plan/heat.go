@@ -10,32 +10,32 @@ const (
 	Tick = time.Second
 	// HalfLife is the half-life of past traffic in the access rates.
 	HalfLife = 4 * time.Second
-	// priorShare is the share of the traffic that is assumed to be uniform, so that tables
-	// without traffic get steps in proportion to their size.
+	// priorShare is the uniform traffic that Follow adds, as a share of the measured traffic, so
+	// that tables without traffic get steps, too.
 	priorShare = 0.02
-	// One tick reads at most minMovedBytes, or the budget divided by movedShare if that
-	// is more; see Changes for larger steps.
+	// One tick reads at most minMovedBytes, or 1/movedShare of the budget if that is more,
+	// except for a single larger step; see Changes.
 	minMovedBytes = 4 << 20
 	movedShare    = 8
 )
 
-// Heat is a table's access rate: the rate of lookups of absent keys that reach it, with
-// exponential decay.
+// Heat is the access rate of a table, with exponential decay: the rate of lookups of absent keys
+// that reach it, or, for a range filter, of scans of ranges in which it holds no key.
 type Heat struct {
 	Rate float64 // per second
 	seen uint64
 }
 
-// Cool updates the rate: seen is the number of such lookups so far, elapsed the time since
-// the last call.
+// Cool updates the rate. seen is the number of lookups or scans so far, elapsed the time since the
+// last call.
 func (h *Heat) Cool(seen uint64, elapsed time.Duration) {
 	keep := math.Exp2(-float64(elapsed) / float64(HalfLife))
 	rate := float64(seen-h.seen) / elapsed.Seconds()
 	h.Rate, h.seen = keep*h.Rate+(1-keep)*rate, seen
 }
 
-// Follow replaces the tables' Heat, which on entry is each table's share of uniform traffic, by
-// the measured rates plus a small part of these shares. Without traffic it changes nothing.
+// Follow replaces the tables' Heat, their shares of uniform traffic, by the measured rates heat,
+// plus a small amount of uniform traffic. It changes nothing if all rates are 0.
 func Follow(tables []Table, heat []float64) {
 	var total float64
 	for _, rate := range heat {
@@ -49,5 +49,5 @@ func Follow(tables []Table, heat []float64) {
 	}
 }
 
-// MovedBytes returns the limit that one tick passes to Changes, given the budget in bytes.
+// MovedBytes returns the limit for Changes in one tick, given the budget in bytes.
 func MovedBytes(budget int64) int64 { return max(minMovedBytes, budget/movedShare) }

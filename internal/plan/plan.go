@@ -3,8 +3,8 @@
 // A filter is loaded and dropped in steps. A table that receives q lookups of absent keys
 // per second wastes q * p reads with a filter of false positive rate p. One more step that
 // lowers the rate from p to p' saves q * (p - p') reads, and costs its bytes. Each further
-// step of a table saves less per byte than the one before, so choosing steps in order of
-// savings per byte is optimal, up to the last step that fits.
+// step of a table saves less per byte than the previous one, so choosing steps in order of
+// savings per byte is optimal, except for bytes at the end of the budget in which no step fits.
 //
 // Under uniform traffic, where each lookup probes every level once, this is the allocation
 // of Monkey (Dayan, Athanassoulis, Idreos, "Monkey: Optimal Navigable Key-Value Store",
@@ -17,17 +17,17 @@ import (
 	"math"
 )
 
-// Table is what a plan needs to know about a table with a filter.
+// Table describes a table with a filter for a plan.
 type Table struct {
-	Heat  float64   // lookups per second of keys in its range that it does not hold
-	Steps []int64   // bytes of each step of its filter, in order
+	Heat  float64   // lookups per second of absent keys that reach the table, or any multiple
+	Steps []int64   // bytes of each step of the filter, in order
 	FPR   float64   // the filter's false positive rate with all steps
 	Held  int       // number of steps in memory now
-	Rates []float64 // the false positive rate with each number of steps from 1 on; nil: from FPR
+	Rates []float64 // Rates[i] is the false positive rate with i+1 steps; nil: derived from FPR
 }
 
 // rateWith returns the false positive rate with the first n steps. Without Rates it assumes that
-// all bits of a filter are of equal value.
+// each byte lowers the rate by the same factor.
 func (t *Table) rateWith(n int) float64 {
 	if n == 0 {
 		return 1
@@ -48,11 +48,12 @@ func (t *Table) rateWith(n int) float64 {
 	return math.Pow(t.FPR, float64(held)/float64(all))
 }
 
-// Stickiness is the factor by which the savings of a step must exceed those of a loaded step
-// to replace it. It prevents thrashing on bursts, and between tables with similar access rates.
+// Stickiness is the factor by which the savings per byte of a step must exceed those of a loaded
+// step to replace it. It prevents thrashing on bursts, and between tables with similar access
+// rates.
 const Stickiness = 1.5
 
-// Choose returns the number of steps of each table to keep within budget bytes.
+// Choose returns the number of steps of each table to keep in memory within budget bytes.
 func Choose(tables []Table, budget int64) []int {
 	return choose(tables, budget, Stickiness)
 }
@@ -69,7 +70,7 @@ func choose(tables []Table, budget int64, stickiness float64) []int {
 	for len(q) > 0 {
 		c := q[0]
 		if c.bytes > budget {
-			heap.Pop(&q) // this table gets no more; a smaller step of another may fit
+			heap.Pop(&q) // no more for this table, but a smaller step of another may fit
 			continue
 		}
 		budget -= c.bytes
@@ -91,6 +92,7 @@ type step struct {
 	worth float64 // reads saved per second and byte
 }
 
+// candidate returns the step after the first n of table i, if there is one.
 func candidate(tables []Table, i, n int, stickiness float64) (step, bool) {
 	t := &tables[i]
 	if n >= len(t.Steps) {
@@ -122,8 +124,8 @@ func (q *queue) Pop() any {
 	return x
 }
 
-// Wasted returns the reads per second that lookups of absent keys cost with the given number
-// of steps of each table in memory.
+// Wasted returns the block reads per second that lookups of absent keys waste with the given
+// number of steps of each table in memory.
 func Wasted(tables []Table, held []int) float64 {
 	var reads float64
 	for i := range tables {
@@ -143,7 +145,7 @@ func Bytes(tables []Table, held []int) int64 {
 	return n
 }
 
-// NextSaves returns the reads per second that more bytes, on top of budget, would save.
+// NextSaves returns the block reads per second that more bytes in addition to budget would save.
 func NextSaves(tables []Table, budget, more int64) float64 {
 	with, without := choose(tables, budget+more, 1), choose(tables, budget, 1)
 	return max(0, Wasted(tables, without)-Wasted(tables, with))
@@ -151,14 +153,14 @@ func NextSaves(tables []Table, budget, more int64) float64 {
 
 // Change loads or drops steps of a table.
 type Change struct {
-	Table int // index
+	Table int // index of the table
 	Steps int // number of steps to keep
 }
 
-// Changes returns the changes from the tables' Held to want. Drops come first, so that memory
-// stays within the budget throughout. The changes read at most limit bytes, or a single step if that
-// is larger, so there may be too few to reach want: a filter that is one large step could otherwise
-// never be loaded, although others were dropped for it.
+// Changes returns the changes from the tables' Held toward want. Drops come first, so that memory
+// stays within the budget throughout. The changes read at most limit bytes, so they may not reach
+// want. A single step may be larger: a filter that is one large step could otherwise never be
+// loaded, although others were dropped for it.
 func Changes(tables []Table, want []int, limit int64) []Change {
 	var changes []Change
 	for i, n := range want {

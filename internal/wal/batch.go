@@ -14,8 +14,8 @@ import (
 //	8       4     number of operations, little-endian
 //	12      ...   operations
 //
-// An operation is a kind (1 set, 0 delete), the key's length as a varint and
-// the key; a set also has the value's length and the value. Operations take
+// An operation consists of a kind (1 set, 0 delete), the key's length as a varint
+// and the key; a set also has the value's length and the value. Operations have
 // consecutive sequence numbers. A reader rejects an unknown kind, a batch that
 // ends early, and a count that is not the number of operations.
 //
@@ -30,15 +30,16 @@ const (
 	BatchCountOffset = 8
 )
 
-// AppendBatchHeader appends the header of a batch.
+// AppendBatchHeader appends the header of a batch of count operations, the first of which has
+// sequence number seq.
 func AppendBatchHeader(dst []byte, seq uint64, count uint32) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, seq)
 	return binary.LittleEndian.AppendUint32(dst, count)
 }
 
-// DecodeBatch calls op for each operation of a log record, in order. It returns the sequence
-// number of the first operation and the number of operations. Keys and values point into
-// data. After an error, whatever op received must be discarded.
+// DecodeBatch calls op, which may be nil, for each operation of a log record, in order. It returns
+// the sequence number of the first operation and the number of operations. Keys and values alias
+// data. It detects damage as it goes: after an error, the caller must discard what op has received.
 func DecodeBatch(data []byte, op func(seq uint64, kind base.Kind, key, value []byte) error) (first uint64, count uint32, err error) {
 	c := base.NewCursor(data)
 	first, count = c.Uint64(), c.Uint32()
@@ -51,7 +52,7 @@ func DecodeBatch(data []byte, op func(seq uint64, kind base.Kind, key, value []b
 	n := uint32(0)
 	for c.Len() > 0 {
 		if n == count {
-			return first, count, fmt.Errorf("batch of %d operations has bytes left over", count)
+			return first, count, fmt.Errorf("batch of %d operations is followed by %d bytes", count, c.Len())
 		}
 		kind := base.Kind(c.Uint8())
 		key := c.LengthPrefixed()
@@ -79,7 +80,7 @@ func DecodeBatch(data []byte, op func(seq uint64, kind base.Kind, key, value []b
 	return first, count, nil
 }
 
-// isMark reports whether a log record is an empty batch.
+// isMark reports whether a log record is an empty batch: a sync mark or a header.
 func isMark(payload []byte) bool {
 	_, count, err := DecodeBatch(payload, nil)
 	return err == nil && count == 0

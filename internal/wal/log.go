@@ -11,14 +11,14 @@ import (
 	"github.com/siftdb/sift/internal/vfs"
 )
 
-// Config says where logs are, and provides what they need from the database.
+// Config is the configuration of a database's logs.
 type Config struct {
 	FS     vfs.FS
 	Dir    string
 	Logger *slog.Logger
 
 	NextNum func() uint64     // assigns a file number
-	NextSeq func() uint64     // returns a sequence number above all that are visible
+	NextSeq func() uint64     // returns a sequence number above all visible ones
 	Later   func(task func()) // runs a task in the background; tasks run in order
 }
 
@@ -34,14 +34,14 @@ type Log struct {
 	writer   *record.Writer
 	unsynced bool // records were written since the last sync
 	marked   bool // the last record is a sync mark
-	asked    bool // a write has asked for a sync
+	wantSync bool // there was a write with sync
 
-	before uint64 // last sequence number of the previous log, until a mark says that it is on disk
+	before uint64 // last sequence number of the previous log; 0: unknown, or marks have proved that it is on disk
 }
 
 // Create creates a log whose first entry will have a sequence number of at least nextSeq. The
-// log is durable when Create returns. After a failure it tries to remove the file; if that fails,
-// too, recovery skips it.
+// log is durable when Create returns. After an error Create removes the file; recovery skips the
+// file if that fails, too.
 func Create(c *Config, nextSeq uint64) (*Log, error) {
 	num := c.NextNum()
 	path := c.path(num)
@@ -73,7 +73,7 @@ func (l *Log) Num() uint64 { return l.num }
 // Close closes the log.
 func (l *Log) Close() error { return l.file.Close() }
 
-// Discard closes and removes, in the background, a log that nothing was written to.
+// Discard closes and removes a log to which nothing was written, in the background.
 func (l *Log) Discard() {
 	c := l.config
 	c.Later(func() {
@@ -85,18 +85,18 @@ func (l *Log) Discard() {
 	})
 }
 
-// closeLater closes, in the background, a log that is no longer written to.
+// closeLater closes a log to which nothing more will be written, in the background.
 func (l *Log) closeLater() { l.config.Later(l.closeUnused) }
 
-// closeUnused closes a log that is no longer written to, after its sync. Nothing depends on the
-// result.
+// closeUnused closes a log to which nothing more will be written. It only logs errors: the log is
+// synced or not needed.
 func (l *Log) closeUnused() {
 	if err := l.file.Close(); err != nil {
 		l.config.Logger.Warn("closing a log failed", "log", l.num, "err", err)
 	}
 }
 
-// append writes a record that consists of parts.
+// append writes a record, which is the concatenation of parts.
 func (l *Log) append(parts [][]byte) error {
 	l.unsynced, l.marked = true, false
 	return l.writer.AppendParts(parts...)
@@ -114,8 +114,8 @@ func (l *Log) sync() error {
 	return nil
 }
 
-// mark adds a sync mark, if there is something to prove that no mark has proved yet. It is
-// written together with the next record. REQUIRES: the previous log is on disk.
+// mark adds a sync mark, unless earlier marks prove as much. It is written together with the next
+// record. REQUIRES: the previous log is finished.
 func (l *Log) mark(nextSeq uint64) error {
 	switch {
 	case l.marked:

@@ -12,7 +12,8 @@ import (
 )
 
 // Find returns the numbers of the logs to replay, ascending, given the names in the
-// directory. missing is not nil if the log that the MANIFEST names is not among them.
+// directory. missing is not nil if the log that the MANIFEST names is missing, and recovery may
+// still be possible.
 func (c *Config) Find(state *manifest.State, names []string) (logs []uint64, missing *base.CorruptionError, err error) {
 	for _, name := range names {
 		kind, num, ok := manifest.ParseName(name)
@@ -26,9 +27,9 @@ func (c *Config) Find(state *manifest.State, names []string) (logs []uint64, mis
 	}
 	path := c.path(state.LogNumber)
 	missing = &base.CorruptionError{Path: path, Offset: -1, What: "log", Err: errors.New("named by the MANIFEST, but missing")}
-	// A log is created before it is named, and removed after another is named. The exception is
-	// goleveldb, which silently drops an empty log for a newer one. The replay checks whether
-	// the newer one begins where it should.
+	// A log is created before the MANIFEST names it, and removed after the MANIFEST names another
+	// one. The exception is goleveldb, which silently replaces an empty log by a newer one. The
+	// replay checks whether the newer one begins with the right sequence number.
 	if len(logs) == 0 || logs[len(logs)-1] < state.LogNumber {
 		return nil, nil, missing
 	}
@@ -38,23 +39,23 @@ func (c *Config) Find(state *manifest.State, names []string) (logs []uint64, mis
 // Recovery replays logs, oldest first. The caller sets the fields up to Apply, and may set Torn.
 type Recovery struct {
 	Config
-	ManifestSeq uint64 // the MANIFEST's last sequence number
-	LastSeq     uint64 // the largest sequence number seen, first in tables, then in logs
-	Missing     error  // set if the log that the MANIFEST names is missing
+	ManifestSeq uint64 // the last sequence number in the MANIFEST
+	LastSeq     uint64 // the highest sequence number in tables and, as they are replayed, in logs
+	Missing     error  // see Find
 
 	// Apply is called for each batch that has operations; see DecodeBatch.
 	Apply func(payload []byte) error
 
 	Logs    int     // number of logs replayed
 	Batches int     // number of batches applied
-	Torn    []error // the ends of logs that were cut off
+	Torn    []error // an error for each end of a log that was cut off
 
 	prevBySift bool   // sift wrote the previous log
 	torn       error  // how the previous log ended, if not cleanly
 	nextSeq    uint64 // the next sequence number according to the previous log; 0: unknown
 }
 
-// Replay replays a log. It returns an error if the log is damaged; a torn end is not damage.
+// Replay replays a log. It returns an error if the log is damaged. A torn end is not damage.
 func (r *Recovery) Replay(num uint64) (err error) {
 	path := r.path(num)
 	size, err := r.FS.Size(path)
@@ -91,10 +92,10 @@ type logReplay struct {
 	in      *record.Reader
 	path    string
 	bySift  bool // sift wrote this log: it begins with an empty batch
-	records int  // replayed so far
+	records int  // number of records replayed so far
 }
 
-// next replays a record. done means that the rest of the log is not replayed.
+// next replays a record. done means that the rest of the log is not to be replayed.
 func (l *logReplay) next(payload []byte, offset int64) (done bool, err error) {
 	first, count, err := DecodeBatch(payload, nil)
 	if l.records == 0 {
@@ -105,7 +106,8 @@ func (l *logReplay) next(payload []byte, offset int64) (done bool, err error) {
 			return true, l.passLost(l.in, l.records > 0 && count == 0, gap)
 		}
 		if l.torn != nil && !(l.records == 0 && l.bySift && l.prevBySift) {
-			// Nothing is missing before this log, or there is no way to know.
+			// Nothing is missing before this log, or that cannot be determined: the bad end of
+			// the previous log counts as damage.
 			return true, l.torn
 		}
 	} else if l.torn != nil {
@@ -145,10 +147,11 @@ func (l *logReplay) end() error {
 	return l.judgeTail(l.in, l.bySift)
 }
 
-// lostBefore returns an error if the log that the MANIFEST names is missing and the first one that
-// is there, which has been replayed, is sift's own and has no entries. Entries that begin where the
-// MANIFEST ends show that the missing log was empty. A log without any, such as one that was
-// created ahead, shows nothing, and sift removes no log that the MANIFEST names.
+// lostBefore returns an error if the log that the MANIFEST names is missing, and the first log that
+// is there, which has been replayed, was written by sift and has no entries. Entries that follow
+// the MANIFEST's last sequence number prove that the missing log was empty. A log without entries,
+// such as one that was created ahead, proves nothing, and sift removes no log that the MANIFEST
+// names.
 func (r *Recovery) lostBefore(bySift bool) error {
 	if bySift && r.Logs == 1 && r.Batches == 0 {
 		return r.Missing
@@ -156,9 +159,9 @@ func (r *Recovery) lostBefore(bySift bool) error {
 	return nil
 }
 
-// gapBefore returns an error that describes what is missing between the previous log and this one,
-// which begins at sequence number first. It returns nil if nothing is missing, or if sift did not
-// write both logs.
+// gapBefore returns an error if entries are missing between the previous log and this one, which
+// begins at sequence number first. It returns nil if nothing is missing, or if sift did not write
+// both logs.
 func (r *Recovery) gapBefore(path string, offset int64, bySift bool, first uint64) error {
 	switch {
 	case !bySift || !r.prevBySift || r.nextSeq == 0 || first <= r.nextSeq:
@@ -169,9 +172,9 @@ func (r *Recovery) gapBefore(path string, offset int64, bySift bool, first uint6
 	return &base.CorruptionError{Path: path, Offset: offset, What: "log record", Err: fmt.Errorf("batch begins at sequence %d, and %d is next", first, r.nextSeq)}
 }
 
-// passLost skips a log whose writes are lost because earlier ones are: a crash may keep a log and
-// lose the end of an earlier one. A sync mark in the log proves that the missing part was on disk;
-// then the gap is damage. proven is set if a mark has been seen already.
+// passLost skips a log whose writes are lost because earlier writes are: a crash may keep a log and
+// lose the end of an earlier one. A sync mark in the log proves that the missing entries were on
+// disk: then passLost returns gap, since it is damage. proven is set if a mark has been read already.
 func (r *Recovery) passLost(in *record.Reader, proven bool, gap error) error {
 	for !proven {
 		payload, _, err := in.Next()
@@ -195,7 +198,7 @@ func (r *Recovery) passLost(in *record.Reader, proven bool, gap error) error {
 	return nil
 }
 
-// cutOff records that the last writes are lost, so that no later ones are replayed.
+// cutOff records that writes after a point are lost, so that no later ones are replayed.
 func (r *Recovery) cutOff(err error) {
 	if r.torn == nil {
 		r.torn = err
@@ -204,13 +207,13 @@ func (r *Recovery) cutOff(err error) {
 	}
 }
 
-// unusedLogBytes is the length of a log that holds only its header. A write needs more.
+// unusedLogBytes is the length of a log that consists of its header. A write needs more.
 const unusedLogBytes = record.HeaderLen + BatchHeaderLen
 
-// passUnused handles a log that is too short to hold a write. It may never have been used:
-// when a new log could not be completed, or power was lost between its creation and its first
-// use, the previous log stayed in use. So it proves nothing about the end of that one, except
-// that all sequence numbers before its own had been assigned, on disk or not.
+// passUnused handles a log that is too short for a write. It may never have been used: if a new
+// log could not be completed, or power was lost between its creation and its first use, the
+// previous log stayed in use. So it proves nothing about the end of the previous log, except
+// that all sequence numbers before that in its header had been assigned, on disk or not.
 func (r *Recovery) passUnused(in *record.Reader, path string) error {
 	payload, offset, err := in.Next()
 	if err == io.EOF {
@@ -246,8 +249,8 @@ func (r *Recovery) passUnused(in *record.Reader, path string) error {
 	return nil
 }
 
-// hasMark looks for a sync mark with a number of at least minSeq among the intact records
-// after the damage in a log. REQUIRES: in was read to its end.
+// hasMark reports whether the intact records after the damage in a log include a sync mark with
+// a sequence number of at least minSeq. REQUIRES: in was read to its end.
 func hasMark(in *record.Reader, minSeq uint64) (found bool, err error) {
 	if in.Tail().Kind != record.Damaged {
 		return false, nil
@@ -261,9 +264,10 @@ func hasMark(in *record.Reader, minSeq uint64) (found bool, err error) {
 	return found, err
 }
 
-// checkOrder compares a batch's first sequence number with the expected one. It applies only to
-// logs that sift wrote, since those of LevelDB need not continue each other or the MANIFEST; if a
-// log is missing, it checks the start of any log. Empty batches may have a lower number.
+// checkOrder compares a batch's first sequence number with the expected one. It checks only logs
+// that sift wrote, since the sequence numbers of LevelDB's logs need not follow each other or the
+// MANIFEST; if a log is missing, it checks the start of every log. Empty batches may have lower
+// numbers.
 func (r *Recovery) checkOrder(bySift bool, first uint64, count uint32, firstOfLog bool) error {
 	before := r.ManifestSeq
 	if r.Batches > 0 {
@@ -282,16 +286,16 @@ func (r *Recovery) checkOrder(bySift bool, first uint64, count uint32, firstOfLo
 	return nil
 }
 
-// judgeTail decides whether what follows the last good record of a log is a torn tail, which
-// is cut off and reported, or damage.
+// judgeTail decides whether the bytes after the last good record of a log are a torn tail, which
+// it cuts off and reports, or damage, for which it returns an error.
 //
-// In sift's own logs, a sync mark after the bad record proves that the record had been synced:
-// damage. Other valid records after it do not: a power cut may keep the later of two unsynced
-// records. Other engines' logs have no marks: any valid record after the bad one counts as
-// proof, and so does a complete last record with a wrong checksum.
+// In logs that sift wrote, a sync mark after the bad record proves that the record had been
+// synced, so it is damaged. Other valid records after it prove nothing: a power cut may keep the
+// later of two unsynced records. Logs of other engines have no marks: any valid record after the
+// bad one counts as proof, and so does a complete last record with a wrong checksum.
 //
-// Zeros up to the end, after a record of sift's own, are preallocated space. No log of sift's
-// begins with zeros: its header is on disk before space is allocated.
+// In logs that sift wrote, zeros up to the end are preallocated space. Such a log never begins
+// with zeros: its header is on disk before space is allocated.
 func (r *Recovery) judgeTail(in *record.Reader, bySift bool) error {
 	tail := in.Tail()
 	if tail.Kind == record.Clean || tail.Kind == record.Zeros && bySift {

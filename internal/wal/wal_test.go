@@ -134,7 +134,7 @@ func upTo(n uint64) (seqs []uint64) {
 	return seqs
 }
 
-// TestReplay: what was written to several logs is replayed in order.
+// TestReplay: the writes in several logs are replayed in order.
 func TestReplay(t *testing.T) {
 	f := newFixture(t)
 	f.write(3, false)

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// Writer writes one log after another. It must not be used concurrently. After an error of Write,
-// Sync, SyncSealed or Check, nothing more may be written: what is on disk is unknown until it is
+// Writer writes one log after another. It is not safe for concurrent use. After an error of Write,
+// Sync, SyncSealed or Check, nothing more may be written: the state on disk is unknown until it is
 // read again (I5).
 type Writer struct {
 	live   *Log
@@ -14,30 +14,30 @@ type Writer struct {
 	spare  *spare    // the next log, if it is being created ahead
 }
 
-// Sealed is a full log. It is finished once: by a sync, or when its memtable is in a table.
-// That closes the file.
+// Sealed is a log that Rotate has replaced. It is finished once, by a sync or when its memtable is in
+// a table; its file is then closed.
 type Sealed struct {
 	log      *Log
 	once     sync.Once
-	finished atomic.Bool // err is set
+	finished atomic.Bool // err is valid
 	err      error       // of the sync
 }
 
 // spare is a log created ahead.
 type spare struct {
-	done chan struct{} // closed when it exists; log is nil if that failed
-	log  *Log
+	done chan struct{} // closed when log is valid
+	log  *Log          // nil if the log could not be created
 }
 
-// NewWriter returns a writer for a new log and those that come after it. Close closes them.
+// NewWriter returns a writer that begins with live, a new log. Close closes all its logs.
 func NewWriter(live *Log) *Writer { return &Writer{live: live} }
 
 // Num returns the file number of the current log.
 func (w *Writer) Num() uint64 { return w.live.num }
 
-// Write writes a record that consists of parts, a batch whose entries come after lastSeq. If sync
-// is set, it returns when all records are durable. It returns the number of bytes written.
-// REQUIRES: Check has just returned nil.
+// Write writes a record, the concatenation of parts: a batch that begins after sequence number
+// lastSeq. If sync is set, all records are durable when it returns. It returns the number of bytes
+// written. REQUIRES: Check has just returned nil.
 func (w *Writer) Write(lastSeq uint64, parts [][]byte, sync bool) (n int64, err error) {
 	l := w.live
 	start := l.writer.Offset()
@@ -50,11 +50,11 @@ func (w *Writer) Write(lastSeq uint64, parts [][]byte, sync bool) (n int64, err 
 		return 0, err
 	}
 	if sync {
-		l.asked = true
+		l.wantSync = true
 		if err := l.sync(); err != nil {
 			return 0, err
 		}
-		// Without the ends of the earlier logs, recovery would not reach this one.
+		// If the end of an earlier log were lost, recovery would not replay this one.
 		if err := w.SyncSealed(); err != nil {
 			return 0, err
 		}
@@ -62,10 +62,11 @@ func (w *Writer) Write(lastSeq uint64, parts [][]byte, sync bool) (n int64, err 
 	return l.writer.Offset() - start, nil
 }
 
-// Sync makes the records of the current log durable. SyncSealed does the same for earlier ones.
+// Sync makes the records of the current log durable. SyncSealed does so for earlier logs.
 func (w *Writer) Sync() error { return w.live.sync() }
 
-// Check forgets the earlier logs that are finished, and returns an error if the sync of one failed.
+// Check drops the oldest logs from sealed if they are finished, and returns an error if the sync of
+// one has failed.
 func (w *Writer) Check() error {
 	for len(w.sealed) > 0 && w.sealed[0].finished.Load() {
 		s := w.sealed[0]
@@ -77,7 +78,7 @@ func (w *Writer) Check() error {
 	return nil
 }
 
-// SyncSealed syncs the earlier logs that are not finished.
+// SyncSealed makes the records of earlier logs durable, unless they are in tables.
 func (w *Writer) SyncSealed() error {
 	for _, s := range w.sealed {
 		s.sync()
@@ -85,14 +86,13 @@ func (w *Writer) SyncSealed() error {
 	return w.Check()
 }
 
-// Rotate seals the current log, whose last entry is lastSeq, and continues in a new one. ahead
-// means that the new log will soon be full as well, so that its successor should be created ahead.
-// Without ahead, the current log and all earlier ones must be on disk. After an error the current
-// log is unchanged.
+// Rotate seals the current log, whose last entry has sequence number lastSeq, and continues in a new
+// one. ahead means that the new log will soon be full, too, so that its successor should be created
+// ahead. After an error the current log is unchanged. REQUIRES: without ahead, the current log is
+// synced and all earlier ones are finished.
 func (w *Writer) Rotate(lastSeq uint64, ahead bool) (*Sealed, error) {
 	if !ahead {
-		// The new log needs a higher number than the spare one.
-		w.dropSpare()
+		w.dropSpare() // Create gives the new log a higher number, so the spare one could not follow it
 	}
 	next := w.takeSpare()
 	if next == nil {
@@ -108,7 +108,7 @@ func (w *Writer) Rotate(lastSeq uint64, ahead bool) (*Sealed, error) {
 	if ahead {
 		w.createAhead(s)
 	} else {
-		s.sync() // everything is on disk already
+		s.sync() // only finishes it: everything is on disk
 	}
 	return s, nil
 }
@@ -121,20 +121,21 @@ func (w *Writer) Replace(next *Log) {
 	w.live = next
 }
 
-// Close finishes the earlier logs and closes all logs. It returns the error of the current log.
+// Close finishes the earlier logs and closes all logs. It returns the error of closing the current
+// log.
 func (w *Writer) Close() error {
-	w.SyncSealed() // it closes the logs; its error ends only further writes
+	w.SyncSealed() // closes the logs; the error matters only for further writes
 	w.dropSpare()
 	return w.live.Close()
 }
 
-// createAhead creates the next log in the background. Before that it syncs the sealed one, if a
-// write to it has asked for a sync.
+// createAhead creates the next log in the background. Before that it syncs the sealed log if there
+// was a write with sync to it.
 func (w *Writer) createAhead(sealed *Sealed) {
 	w.spare = &spare{done: make(chan struct{})}
 	go func(spare *spare) {
 		defer close(spare.done)
-		if sealed.log.asked && sealed.sync() != nil {
+		if sealed.log.wantSync && sealed.sync() != nil {
 			return
 		}
 		spare.make(sealed.log.config)
@@ -149,25 +150,25 @@ func (s *spare) make(c *Config) {
 	}
 }
 
-// takeSpare returns the log created ahead, or nil.
+// takeSpare returns the log created ahead, or nil. It waits until the log exists.
 func (w *Writer) takeSpare() *Log {
 	s := w.spare
 	if s == nil {
 		return nil
 	}
-	<-s.done // always closed by the goroutine that creates the log
+	<-s.done // createAhead's goroutine always closes it
 	w.spare = nil
 	return s.log
 }
 
-// dropSpare removes the log created ahead.
+// dropSpare discards the log created ahead, if there is one.
 func (w *Writer) dropSpare() {
 	if log := w.takeSpare(); log != nil {
 		log.Discard()
 	}
 }
 
-// sync finishes the log by a sync, unless it is finished already, and returns the error of the sync.
+// sync finishes the log by a sync, unless it is finished already. It returns the error of the sync.
 func (s *Sealed) sync() error {
 	s.finish(s.log.sync)
 	return s.err
@@ -176,6 +177,7 @@ func (s *Sealed) sync() error {
 // Flushed finishes the log, whose memtable is in a table that the MANIFEST names.
 func (s *Sealed) Flushed() { s.finish(func() error { return nil }) }
 
+// finish calls how and closes the log, unless the log is finished already.
 func (s *Sealed) finish(how func() error) {
 	s.once.Do(func() {
 		s.err = how()

@@ -11,9 +11,9 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// TestNeighbours compares Get and seeks of every key of tables with many blocks, and of keys close
+// TestNeighbors compares Get and seeks of every key of tables with many blocks, and of keys close
 // to it, with a search of the sorted entries.
-func TestNeighbours(t *testing.T) {
+func TestNeighbors(t *testing.T) {
 	shapes := []struct {
 		name string
 		key  func(rng *rand.Rand, i int) string
