@@ -33,7 +33,7 @@ type Memtable struct {
 	pending  pending
 	sorted   atomic.Bool   // the order of keys was needed: all entries are in the list
 	reserved atomic.Uint64 // bytes reserved
-	lastSeq  atomic.Uint64 // the highest sequence number so far; concurrent Adds may leave a lower one
+	lastSeq  atomic.Uint64 // the highest sequence number so far
 }
 
 // New returns an empty memtable for entries of capacityBytes in total, counted by EntrySize.
@@ -87,11 +87,7 @@ func (m *Memtable) Add(hash, seq uint64, kind base.Kind, key, value []byte) erro
 	if n == 0 {
 		return ErrFull
 	}
-	if seq < m.lastSeq.Load() {
-		m.unordered.Store(true)
-	} else {
-		m.lastSeq.Store(seq)
-	}
+	m.order(seq)
 	// Add to the index before the list, so that the index never excludes a key of the list.
 	m.index.add(hash, n, l.older(n))
 	var s splice
@@ -103,6 +99,20 @@ func (m *Memtable) Add(hash, seq uint64, kind base.Kind, key, value []byte) erro
 	}
 	l.insert(n, height, &t, &s)
 	return nil
+}
+
+// order notes the sequence number of a new entry.
+func (m *Memtable) order(seq uint64) {
+	for {
+		last := m.lastSeq.Load()
+		if seq < last {
+			m.unordered.Store(true)
+			return
+		}
+		if m.lastSeq.CompareAndSwap(last, seq) {
+			return
+		}
+	}
 }
 
 // MayContain reports false only if no entry was added with the hash. It costs one memory

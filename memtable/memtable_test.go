@@ -718,3 +718,24 @@ func TestSortYields(t *testing.T) {
 		t.Errorf("other goroutines ran %d times", turns)
 	}
 }
+
+// TestOrderConcurrent checks that concurrent Adds leave the highest sequence number, with which
+// later ones are compared.
+func TestOrderConcurrent(t *testing.T) {
+	const writers, each = 4, 2000
+	for range 20 {
+		m := New(1 << 10)
+		var wg sync.WaitGroup
+		for w := range writers {
+			wg.Go(func() {
+				for i := range each {
+					m.order(uint64(1 + i*writers + w))
+				}
+			})
+		}
+		wg.Wait()
+		if last := m.lastSeq.Load(); last != writers*each {
+			t.Fatalf("the last sequence number is %d, want %d", last, writers*each)
+		}
+	}
+}
