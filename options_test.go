@@ -44,6 +44,38 @@ func TestOptionBounds(t *testing.T) {
 	}
 }
 
+// TestOptionDefaults: options that are not set have the values that their comments name.
+func TestOptionDefaults(t *testing.T) {
+	r, err := (&Options{Memory: 1 << 30}).resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name      string
+		got, want int64
+	}{
+		{"CacheBytes", r.CacheBytes, 8_388_608},
+		{"MemtableBytes", int64(r.MemtableBytes), 16_777_216},
+		{"TableBytes", int64(r.TableBytes), 8_388_608},
+		{"BlockBytes", int64(r.BlockBytes), 4096},
+		{"LevelBaseBytes", r.LevelBaseBytes, 67_108_864},
+		{"LevelMultiplier", int64(r.LevelMultiplier), 10},
+		{"L0Tables", int64(r.L0Tables), 8},
+		{"TxBytes", int64(r.TxBytes), 67_108_864},
+		{"TxLifetime", int64(r.TxLifetime), 60_000_000_000},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s is %d by default; want %d", c.name, c.got, c.want)
+		}
+	}
+	for memtable, want := range map[int]int{1024: 1_048_576, 2_097_152: 1_048_576, 2_097_154: 1_048_577, 16_777_214: 8_388_607, 1 << 30: 8_388_608} {
+		r, err := (&Options{Memory: 1 << 30, MemtableBytes: memtable}).resolve()
+		if err != nil || r.TableBytes != want {
+			t.Errorf("TableBytes is %d with memtables of %d, %v; want %d", r.TableBytes, memtable, err, want)
+		}
+	}
+}
+
 // TestFlushFilter: if Filter is not set, level 0 has the filter for flushes and the other levels
 // the default; if it is, all levels have it.
 func TestFlushFilter(t *testing.T) {
