@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/compact"
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
@@ -73,6 +74,15 @@ func TestOptionDefaults(t *testing.T) {
 		if err != nil || r.TableBytes != want {
 			t.Errorf("TableBytes is %d with memtables of %d, %v; want %d", r.TableBytes, memtable, err, want)
 		}
+	}
+}
+
+// TestCompactConfig: tables may have a sixteenth of Memory, and level 1 has at least four memtables.
+func TestCompactConfig(t *testing.T) {
+	d := &DB{opts: Options{Memory: 1 << 30, MemtableBytes: 1000, TableBytes: 2000, L0Tables: 3, LevelBaseBytes: 5000, LevelMultiplier: 7}}
+	want := compact.Config{L0Trigger: 3, LevelBaseBytes: 5000, LevelBaseMin: 4000, LevelMultiplier: 7, TableBytes: 2000, MaxTableBytes: 67_108_864}
+	if got := d.compactConfig(); got != want {
+		t.Errorf("%+v; want %+v", got, want)
 	}
 }
 
