@@ -2,6 +2,7 @@ package sift
 
 import (
 	"fmt"
+	"math"
 	"path/filepath"
 	"runtime"
 	"testing"
@@ -11,6 +12,12 @@ import (
 // TestResolveMemory: the defaults are small if there is little memory, and bounded if there is
 // much.
 func TestResolveMemory(t *testing.T) {
+	mapped := func(n int64) int64 {
+		if math.MaxInt == math.MaxInt32 {
+			return 0
+		}
+		return n
+	}
 	for _, c := range []struct {
 		limit, memory, cacheBytes int64
 		memtableBytes             int
@@ -18,13 +25,15 @@ func TestResolveMemory(t *testing.T) {
 		{0, 1 << 30, 8 << 20, 16 << 20},
 		{1 << 20, 1 << 20, 32 << 10, 64 << 10},
 		{16 << 20, 8 << 20, 256 << 10, 512 << 10},
+		{32 << 20, 16 << 20, 512 << 10, 1 << 20},
+		{40 << 20, 20 << 20, 640 << 10, 1 << 20},
 		{64 << 20, 32 << 20, 1 << 20, 1 << 20},
 		{512 << 20, 256 << 20, 8 << 20, 8 << 20},
 		{1 << 40, 1 << 39, 8 << 20, 16 << 20},
 	} {
 		var o Options
 		o.resolveMemory(c.limit, 0)
-		if o.Memory != c.memory || o.MapBytes > c.limit+c.limit/4 || o.CacheBytes != c.cacheBytes || o.MemtableBytes != c.memtableBytes {
+		if o.Memory != c.memory || o.MapBytes != mapped(c.limit+c.limit/4) || o.CacheBytes != c.cacheBytes || o.MemtableBytes != c.memtableBytes {
 			t.Errorf("%d bytes of memory: %d, %d mapped, cache %d, memtable %d", c.limit, o.Memory, o.MapBytes, o.CacheBytes, o.MemtableBytes)
 		}
 		if rest := o.spareMemory(); rest < o.Memory/4 || rest > o.Memory {
@@ -39,10 +48,73 @@ func TestResolveMemory(t *testing.T) {
 			t.Errorf("%d bytes of memory: what was given became %+v", c.limit, given)
 		}
 	}
-	// A small address space: mappings leave most of it to the heap.
+	// A small address space: mappings leave three quarters of it to the heap.
 	var o Options
-	if o.resolveMemory(1<<30, 1<<30); o.MapBytes > 1<<28 {
+	if o.resolveMemory(1<<30, 1<<30); o.MapBytes != mapped(1<<28) {
 		t.Errorf("tables may take %d of 2^30 addresses", o.MapBytes)
+	}
+}
+
+// TestDivideMemory: memtables come first, three of them with an eighth more each, then the least
+// block cache, then indexes, which get up to half of the rest, and which are assumed to take it while
+// tables are being loaded. Filters get what is left, and so does a block cache that grows, if there
+// are no filters. All of that counts twice, since it is in the heap.
+func TestDivideMemory(t *testing.T) {
+	for _, c := range []struct {
+		memory, cache                   int64
+		memtable                        int
+		spare, filters, loading, growth int64
+	}{
+		{1 << 20, 32 << 10, 1 << 20, 256 << 10, 128 << 10, 64 << 10, 128 << 10}, // a quarter, at least
+		{4 << 20, -1, 64 << 10, 3664 << 10, 1832 << 10, 916 << 10, 0},           // no cache
+		{4 << 20, 100 << 10, 64 << 10, 3464 << 10, 1732 << 10, 866 << 10, 1732 << 10},
+		{6 << 20, 1 << 20, 256 << 10, 2368 << 10, 1184 << 10, 592 << 10, 1184 << 10},
+	} {
+		d := &DB{opts: Options{Memory: c.memory, MemtableBytes: c.memtable, CacheBytes: c.cache, BlockCache: NewBlockCache(0), cacheGrows: c.cache > 0}}
+		d.loader.done = make(chan struct{})
+		if got := d.opts.spareMemory(); got != c.spare {
+			t.Errorf("%d bytes, memtables of %d, a cache of %d: %d to spare; want %d", c.memory, c.memtable, c.cache, got, c.spare)
+		}
+		loading := d.divideMemory()
+		close(d.loader.done)
+		filters := d.divideMemory()
+		if loading != c.loading || filters != c.filters || d.filters.Limit() != filters {
+			t.Errorf("%d bytes, memtables of %d, a cache of %d: filters get %d while tables are loaded, then %d; want %d and %d",
+				c.memory, c.memtable, c.cache, loading, filters, c.loading, c.filters)
+		}
+		if got := d.opts.BlockCache.Capacity(); got != max(c.cache, 0)+c.growth {
+			t.Errorf("%d bytes, memtables of %d, a cache of %d: it grows to %d; want %d", c.memory, c.memtable, c.cache, got, c.cache+c.growth)
+		}
+		d.opts.FilterMemory = 1000
+		if got := d.divideMemory(); got != 1000 || d.filters.Limit() != 1000 {
+			t.Errorf("filters get %d of %d bytes although their option is 1000", got, c.memory)
+		}
+	}
+}
+
+// TestGarbageOf: for what is all that is live, the garbage is all that the heap takes beyond it: dead
+// objects, the unused parts of pages, and free pages.
+func TestGarbageOf(t *testing.T) {
+	live, dead := make([]byte, 24<<20), make([]byte, 64<<20)
+	runtime.KeepAlive(dead)
+	dead = nil
+	var got, want int64
+	for range 10 { // other goroutines allocate, and the system gets free pages back
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		got = int64(garbageOf(m.HeapAlloc))
+		want = int64(m.HeapSys - m.HeapReleased - m.HeapAlloc)
+		if want > 24<<20 && max(got-want, want-got) < 4<<20 {
+			break
+		}
+		dead = make([]byte, 64<<20)
+		runtime.KeepAlive(dead)
+		dead = nil
+	}
+	runtime.KeepAlive(live)
+	if max(got-want, want-got) >= 4<<20 {
+		t.Errorf("%d bytes of garbage; want some %d", got, want)
 	}
 }
 
@@ -135,7 +207,7 @@ func TestMemoryOfSmallIndexes(t *testing.T) {
 	if indexes <= rest/2 {
 		t.Fatalf("indexes take %d bytes; want more than %d", indexes, rest/2)
 	}
-	if filters > max(rest-indexes, rest/4) {
+	if filters != max(rest-indexes, rest/4) {
 		t.Errorf("filters may take %d bytes beside indexes of %d, of %d in all", filters, indexes, rest)
 	}
 }

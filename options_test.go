@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/compact"
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
@@ -41,6 +42,47 @@ func TestOptionBounds(t *testing.T) {
 		if c.min > 1 && valid(c.min-1) || c.max > 0 && valid(c.max+1) {
 			t.Errorf("%s: %d or %d is valid", c.name, c.min-1, c.max+1)
 		}
+	}
+}
+
+// TestOptionDefaults: options that are not set have the values that their comments name.
+func TestOptionDefaults(t *testing.T) {
+	r, err := (&Options{Memory: 1 << 30}).resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name      string
+		got, want int64
+	}{
+		{"CacheBytes", r.CacheBytes, 8_388_608},
+		{"MemtableBytes", int64(r.MemtableBytes), 16_777_216},
+		{"TableBytes", int64(r.TableBytes), 8_388_608},
+		{"BlockBytes", int64(r.BlockBytes), 4096},
+		{"LevelBaseBytes", r.LevelBaseBytes, 67_108_864},
+		{"LevelMultiplier", int64(r.LevelMultiplier), 10},
+		{"L0Tables", int64(r.L0Tables), 8},
+		{"TxBytes", int64(r.TxBytes), 67_108_864},
+		{"TxLifetime", int64(r.TxLifetime), 60_000_000_000},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s is %d by default; want %d", c.name, c.got, c.want)
+		}
+	}
+	for memtable, want := range map[int]int{1024: 1_048_576, 2_097_152: 1_048_576, 2_097_154: 1_048_577, 16_777_214: 8_388_607, 1 << 30: 8_388_608} {
+		r, err := (&Options{Memory: 1 << 30, MemtableBytes: memtable}).resolve()
+		if err != nil || r.TableBytes != want {
+			t.Errorf("TableBytes is %d with memtables of %d, %v; want %d", r.TableBytes, memtable, err, want)
+		}
+	}
+}
+
+// TestCompactConfig: tables may have a sixteenth of Memory, and level 1 has at least four memtables.
+func TestCompactConfig(t *testing.T) {
+	d := &DB{opts: Options{Memory: 1 << 30, MemtableBytes: 1000, TableBytes: 2000, L0Tables: 3, LevelBaseBytes: 5000, LevelMultiplier: 7}}
+	want := compact.Config{L0Trigger: 3, LevelBaseBytes: 5000, LevelBaseMin: 4000, LevelMultiplier: 7, TableBytes: 2000, MaxTableBytes: 67_108_864}
+	if got := d.compactConfig(); got != want {
+		t.Errorf("%+v; want %+v", got, want)
 	}
 }
 

@@ -399,6 +399,26 @@ func TestGarbageLeftOver(t *testing.T) {
 	}
 }
 
+// TestMuchGarbage: garbage slabs outside the heap may take an eighth of the limit or, without one, of
+// the other slabs, and 8 MiB in any case.
+func TestMuchGarbage(t *testing.T) {
+	for _, c := range []struct {
+		limit, inUse, garbage int64 // MiB
+	}{
+		{0, 0, 8}, {0, 64, 8}, {0, 80, 10}, {64, 80, 8}, {160, 80, 20}, {160, 0, 20}, {1, 0, 8}, {-1, 80, 10},
+	} {
+		p := &FilterPool{off: new(offSlabs), limit: c.limit << 20, inUse: c.inUse << 20}
+		p.off.allocated((c.inUse + c.garbage) << 20)
+		if p.muchGarbage() {
+			t.Errorf("limit %d MiB, %d MiB in use: %d MiB of garbage are collected", c.limit, c.inUse, c.garbage)
+		}
+		p.off.allocated(1)
+		if !p.muchGarbage() {
+			t.Errorf("limit %d MiB, %d MiB in use: more than %d MiB of garbage are not collected", c.limit, c.inUse, c.garbage)
+		}
+	}
+}
+
 // firstByte is a filter that excludes nothing if its first byte is 1. Its lookups take their time.
 type firstByte struct{ bytes []byte }
 

@@ -69,6 +69,48 @@ func TestLevelDBFilterExample(t *testing.T) {
 	}
 }
 
+// TestLevelDBFilterOfOthers probes filters that others have built, with six probes per key: LevelDB for
+// "hello" and "world", and goleveldb for "key0" to "key9". The second has 104 bits, so that all bits of
+// the hashes matter.
+func TestLevelDBFilterOfOthers(t *testing.T) {
+	for _, c := range []struct {
+		filter         string
+		held, excluded []string
+		size           int // with two ends
+	}{
+		{"114000414410401006", []string{"hello", "world"}, []string{"x", "foo"}, 9 + 2*4},
+		{
+			"6c265a106c405c58242a2c4a6a06",
+			[]string{"key0", "key1", "key2", "key3", "key4", "key5", "key6", "key7", "key8", "key9"},
+			[]string{"other0", "other1", "other2", "other3"}, 14 + 2*4,
+		},
+	} {
+		block, err := hex.DecodeString(c.filter)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := byte(len(block))
+		block = append(block, 0, 0, 0, 0, n, 0, 0, 0, 11)
+		f, ok := newLevelDBFilter(testIndex(t, []string{"z"}, []uint64{0}), levelDBFamily2, block)
+		if !ok {
+			t.Fatalf("%s is rejected", c.filter)
+		}
+		for _, key := range c.held {
+			if !f.MayContain(filter.NewKey([]byte(key))) {
+				t.Errorf("%s excludes %q", c.filter, key)
+			}
+		}
+		for _, key := range c.excluded {
+			if f.MayContain(filter.NewKey([]byte(key))) {
+				t.Errorf("%s does not exclude %q", c.filter, key)
+			}
+		}
+		if got := f.SizeBytes(); got != c.size {
+			t.Errorf("%s takes %d bytes", c.filter, got)
+		}
+	}
+}
+
 // TestLevelDBHash checks the hashes that LevelDB's own test expects, for keys with and without
 // bytes after the last whole word.
 func TestLevelDBHash(t *testing.T) {
@@ -102,8 +144,8 @@ func TestLevelDBFilterBits(t *testing.T) {
 			t.Errorf("%x: %t", c.filter, got)
 		}
 	}
-	// Two filters, one of them empty: the FPR is that of the other.
-	block, _ := hex.DecodeString("0f01" + "00000000" + "02000000" + "02000000" + "0b")
+	// Three filters, two of them without bits: the FPR is that of the other.
+	block, _ := hex.DecodeString("0f01" + "01" + "00000000" + "02000000" + "02000000" + "03000000" + "0b")
 	f, ok := newLevelDBFilter(testIndex(t, []string{"m"}, []uint64{0}), levelDBFamily2, block)
 	if !ok || f.FPR() != 0.5 {
 		t.Errorf("%t, rate %g", ok, f.FPR())

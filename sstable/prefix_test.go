@@ -92,7 +92,7 @@ func (emptyPrefix) PrefixLen([]byte) int { return 0 }
 
 // TestPrefixerNamed: the Prefixers of this package are found by their names, and only by these.
 func TestPrefixerNamed(t *testing.T) {
-	for _, p := range []Prefixer{FixedPrefix(1), FixedPrefix(12), PrefixUpTo('/', 3), PrefixUpTo(0xff, 1), EachPrefix(0)} {
+	for _, p := range []Prefixer{FixedPrefix(1), FixedPrefix(12), PrefixUpTo('/', 3), PrefixUpTo(0xff, 1), EachPrefix(0), EachPrefix(0xff)} {
 		if prefixerNamed(p.Name()) != p {
 			t.Errorf("%s is not found", p.Name())
 		}

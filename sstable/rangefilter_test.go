@@ -252,6 +252,36 @@ func TestFixedSplitName(t *testing.T) {
 	}
 }
 
+// TestEndsPrefix: the first key after all keys with a prefix is the prefix without the bytes 0xff at
+// its end, and with the byte before them increased.
+func TestEndsPrefix(t *testing.T) {
+	for _, c := range []struct {
+		prefix, key string
+		want        bool
+	}{
+		{"a", "b", true},
+		{"ab", "ac", true},
+		{"ab", "b", false},
+		{"ab", "ac\x00", false},
+		{"ab", "ad", false},
+		{"ab", "bc", false},
+		{"ab", "", false},
+		{"", "", false},
+		{"", "a", false},
+		{"a\xfe", "a\xff", true},
+		{"a\xff", "b", true},
+		{"a\xff\xff", "b", true},
+		{"a\xff\xfe", "b", false},
+		{"a\xfe\xff", "b", false},
+		{"a\xff", "a\x00", false},
+		{"a\xff", "a", false},
+	} {
+		if got := endsPrefix([]byte(c.prefix), []byte(c.key)); got != c.want {
+			t.Errorf("%q ends the prefix %q: %t", c.key, c.prefix, got)
+		}
+	}
+}
+
 // TestEmptyRange: a range that ends where it begins, or before, causes no panic.
 func TestEmptyRange(t *testing.T) {
 	h := &heldRange{reader: exactRanges{}}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -110,6 +111,7 @@ func TestSymbolsAsText(t *testing.T) {
 		{[]string{"ax", "bx"}, "6162,7878"},
 		{[]string{"a", "ax"}, "6161,00007878"},
 		{[]string{""}, ""},
+		{[]string{strings.Repeat("a", 40), strings.Repeat("b", 40)}, strings.Repeat(",6162", 32)[1:]},
 	} {
 		var sets byteSets
 		for _, k := range c.keys {
@@ -118,6 +120,12 @@ func TestSymbolsAsText(t *testing.T) {
 		if got := sets.symbols().text(); got != c.want {
 			t.Errorf("%q: %s, want %s", c.keys, got, c.want)
 		}
+		if _, ok := parseSymbols(c.want); !ok {
+			t.Errorf("%s is not parsed", c.want)
+		}
+	}
+	if _, ok := parseSymbols(strings.Repeat(",6162", 33)[1:]); ok {
+		t.Error("33 positions are parsed")
 	}
 	// The least number at or after a bound is the largest one.
 	y, _ := parseSymbols("6162,7878")

@@ -125,6 +125,16 @@ func TestLevelDBFilterUnchecked(t *testing.T) {
 	if state, err := r.FilterStatus(); state != FilterUnknown || !strings.Contains(fmt.Sprint(err), errNotChecked.Error()) || r.Filter() != nil {
 		t.Errorf("no block is readable: %v, %v", state, err)
 	}
+	six := []string{"a", "b", "c", "d", "e", "f"}
+	for bad, want := range map[int]FilterState{0: FilterOK, 3: FilterOK, 4: FilterUnknown} {
+		data, at := levelDBTable(six, all)
+		for i := range bad {
+			data[i*int(at.Offset)/len(six)] ^= 1
+		}
+		if state, err := openTable(t, data, nil).FilterStatus(); state != want {
+			t.Errorf("the first %d of %d blocks are damaged: %v, %v", bad, len(six), state, err)
+		}
+	}
 
 	opened := false
 	for n := 0; !opened; n++ {

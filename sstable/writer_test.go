@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"github.com/golang/snappy"
 
 	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/base"
@@ -49,6 +52,13 @@ func TestAddErrors(t *testing.T) {
 		}
 	}
 	w := NewWriter(&bytes.Buffer{}, nil)
+	if err := w.Add([]byte("b"), 515, KindSet, nil); err != nil {
+		t.Error(err)
+	}
+	if err := w.Add([]byte("a"), 700, KindSet, nil); err == nil || err.Error() != `sstable: key "a" at sequence 700 does not come after "b" at 515` {
+		t.Errorf("a smaller key: %v", err)
+	}
+	w = NewWriter(&bytes.Buffer{}, nil)
 	for _, e := range []kv{{"a", 5, KindSet, ""}, {"a", 4, KindSet, ""}, {"a", 4, KindDelete, ""}, {"b", base.MaxSequence, KindSet, ""}} {
 		if err := w.Add([]byte(e.key), e.seq, e.kind, nil); err != nil {
 			t.Errorf("%+v: %v", e, err)
@@ -62,6 +72,35 @@ func TestAddErrors(t *testing.T) {
 	}
 	if err := w.Add([]byte("c"), 1, KindSet, nil); !errors.Is(err, errFinished) {
 		t.Errorf("Add after Finish: %v", err)
+	}
+}
+
+// TestCompressionSaves: a block is compressed if that saves at least an eighth of it.
+func TestCompressionSaves(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	stored := map[bool]int{} // by whether it is compressed
+	for n := 800; n < 950; n++ {
+		value := make([]byte, 1000)
+		for i := range n {
+			value[i] = byte(rng.Uint32())
+		}
+		list := []kv{{"a", 1, KindSet, string(value)}}
+		length := func(o *WriterOptions) int {
+			data, _ := buildTable(t, list, o)
+			return int(openTable(t, data, nil).index.Load().handle(0).Length)
+		}
+		raw, _ := buildTable(t, list, &WriterOptions{DisableCompression: true})
+		whole := length(&WriterOptions{DisableCompression: true})
+		saved := whole - len(snappy.Encode(nil, raw[:whole]))
+		want := saved >= whole/8
+		got := length(nil)
+		if (got < whole) != want || got < whole && got != whole-saved {
+			t.Errorf("%d bytes are stored in %d, although compression saves %d", whole, got, saved)
+		}
+		stored[want]++
+	}
+	if stored[true] < 20 || stored[false] < 20 {
+		t.Errorf("%d blocks are compressed, %d are not", stored[true], stored[false])
 	}
 }
 
