@@ -113,7 +113,6 @@ type loop struct {
 	handed atomic.Int32 // clients that other goroutines have
 
 	// For balance.
-	commands    atomic.Uint64
 	idle        atomic.Int64 // ns asleep before
 	asleepSince atomic.Int64 // ns since 1970; 0: it is not
 }
@@ -225,7 +224,6 @@ func (l *loop) carryOut(n int, now time.Time) {
 	clear(again)
 	l.spare = again
 	l.finish(ms)
-	l.commands.Add(uint64(commands))
 	// With few commands, no client waits long for another.
 	if commands >= 4 && !spread {
 		slow := l.srv.slowCommand
