@@ -149,6 +149,36 @@ func BenchmarkFill(b *testing.B) {
 	}
 }
 
+// BenchmarkSort sorts and inserts maxPending entries whose keys are those of a server: a long
+// prefix that they share, and a number. With other there is one key more, which shares nothing
+// with them.
+func BenchmarkSort(b *testing.B) {
+	value := make([]byte, 16)
+	for _, other := range []bool{false, true} {
+		b.Run(fmt.Sprintf("other=%t", other), func(b *testing.B) {
+			var k []byte
+			for range b.N {
+				b.StopTimer()
+				m := New(maxPending * EntrySize(21, 16))
+				m.pending.limit = 2 * maxPending
+				r := rand.New(rand.NewPCG(1, 1))
+				for i := range maxPending {
+					k = fmt.Appendf(k[:0], "h\x00\x00\x00\x01key:%012d", r.IntN(100_000))
+					if other && i == maxPending/2 {
+						k = append(k[:0], "m"...)
+					}
+					if err := m.Add(xxhash.Sum64(k), uint64(i), base.KindSet, k, value); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.StartTimer()
+				m.sort()
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/maxPending, "ns/entry")
+		})
+	}
+}
+
 func BenchmarkIter(b *testing.B) {
 	m := filled(b, 200_000, keyShapes[0].key)
 	it := m.NewIter()

@@ -416,8 +416,9 @@ func TestPending(t *testing.T) {
 	}
 }
 
-// TestSortRun sorts runs of lengths around the one from which the radix sort is used, with keys
-// that share a prefix, or all bytes but one.
+// TestSortRun sorts runs of lengths around the one from which the radix sort is used. Their keys
+// share a prefix, or all bytes but one, or in groups more than all of them do, or differ only in
+// zeros at the end.
 func TestSortRun(t *testing.T) {
 	r := rand.New(rand.NewPCG(6, 6))
 	key := map[string]func() []byte{
@@ -426,30 +427,42 @@ func TestSortRun(t *testing.T) {
 		"middle": func() []byte { return []byte{'k', 0, byte(r.Uint32()), 0, 0, 1, 2, 3, 4, 5} },
 		"text":   func() []byte { return fmt.Appendf(nil, "key:%012d", r.IntN(1000)) },
 		"same":   func() []byte { return []byte("same") },
+		"zeros":  func() []byte { return make([]byte, r.IntN(40)) },
+		"groups": func() []byte {
+			if r.IntN(1000) == 0 {
+				return []byte("m")
+			}
+			return fmt.Appendf(nil, "group of keys %02d:%0*d", r.IntN(3), 5+r.IntN(3), r.IntN(1000))
+		},
 	}
 	for name, key := range key {
 		for _, n := range []int{1, 2, 255, 256, 257, 5000} {
-			m := New(1 << 20)
-			for seq := range uint64(n) {
-				k := key()
-				h := m.list.newHeight()
-				tgt := newTarget(k, base.Trailer(seq, base.KindSet))
-				if !m.postpone(m.list.newNode(h, &tgt, nil), h) {
-					t.Fatal("not pending")
+			for _, ordered := range []bool{false, true} {
+				m := New(1 << 20)
+				for i := range uint64(n) {
+					k, seq := key(), i
+					if !ordered {
+						seq = i ^ 7
+					}
+					h := m.list.newHeight()
+					tgt := newTarget(k, base.Trailer(seq, base.KindSet))
+					if !m.postpone(m.list.newNode(h, &tgt, nil), h) {
+						t.Fatal("not pending")
+					}
 				}
-			}
-			newest := uint32(m.pending.newest.Load())
-			run := m.list.appendRun(nil, newest)
-			m.list.sortRun(run, make([]pendingNode, len(run)))
-			nodes := map[uint32]bool{}
-			for i, e := range run {
-				nodes[e.node] = true
-				if i > 0 && base.CompareInternal(m.list.key(run[i-1].node), m.list.key(e.node)) >= 0 {
-					t.Fatalf("%s: %d of %d is out of order", name, i, n)
+				newest := uint32(m.pending.newest.Load())
+				run := m.list.appendRun(nil, newest)
+				m.list.sortRun(run, make([]pendingNode, len(run)), 0, ordered)
+				nodes := map[uint32]bool{}
+				for i, e := range run {
+					nodes[e.node] = true
+					if i > 0 && base.CompareInternal(m.list.key(run[i-1].node), m.list.key(e.node)) >= 0 {
+						t.Fatalf("%s, ordered %t: %d of %d is out of order", name, ordered, i, n)
+					}
 				}
-			}
-			if len(nodes) != n {
-				t.Fatalf("%s: %d nodes of %d", name, len(nodes), n)
+				if len(nodes) != n {
+					t.Fatalf("%s: %d nodes of %d", name, len(nodes), n)
+				}
 			}
 		}
 	}

@@ -50,6 +50,10 @@ const (
 	// yieldEvery is the number of entries that are inserted, in 10 to 30 µs, before other
 	// goroutines get a turn.
 	yieldEvery = 128
+	// fetch is how many nodes are read at a time before they are inserted. They lie all over the
+	// arena: the CPU waits for several cache misses at once, but for only one at each insert, because
+	// a compare-and-swap completes before later loads.
+	fetch = 16
 )
 
 // pendingNode is a node of a run, which is sorted and inserted in one pass.
@@ -151,43 +155,85 @@ func (m *Memtable) insertRun(newest uint64) {
 	buf := runs.Get().(*[]pendingNode)
 	*buf = slices.Grow((*buf)[:0], 2*int(newest>>32))
 	run := l.appendRun(*buf, uint32(newest))
-	l.sortRun(run, (*buf)[len(run):2*len(run)])
+	l.sortRun(run, (*buf)[len(run):2*len(run)], 0, !m.unordered.Load())
 	s := atHead()
 	turn := base.BeginTurns()
 	defer turn.End()
+	var targets [fetch]target
+	var heights [fetch]int
 	for i, e := range run {
 		if i%yieldEvery == 0 && m.pending.waiting.Load() == 0 {
 			turn.Yield()
 		}
-		height := l.pendingHeight(e.node)
-		t := newTarget(l.userKey(e.node), l.trailer(e.node))
-		l.searchFrom(&t, &s)
-		l.insert(e.node, height, &t, &s)
+		at := i % fetch
+		if at == 0 {
+			for j, e := range run[i:min(i+fetch, len(run))] {
+				heights[j] = l.pendingHeight(e.node)
+				targets[j] = newTarget(l.userKey(e.node), l.trailer(e.node))
+			}
+		}
+		l.searchFrom(&targets[at], &s)
+		l.insert(e.node, heights[at], &targets[at], &s)
 	}
 	runs.Put(buf)
 }
 
 // appendRun appends pending nodes, from the newest on, to an empty run.
 func (l *list) appendRun(run []pendingNode, newest uint32) []pendingNode {
-	shared := l.userKey(newest)
 	for n := newest; n != 0; n = l.word(n + offPrev).Load() {
-		shared = shared[:base.CommonPrefix(shared, l.userKey(n))]
 		run = append(run, pendingNode{node: n})
-	}
-	for i := range run {
-		run[i].prefix = keyPrefix(l.userKey(run[i].node)[len(shared):])
 	}
 	return run
 }
 
-// sortRun sorts a run: by a radix sort of the prefixes, and then nodes of equal prefixes by their
-// keys. Short runs are sorted by comparisons alone. REQUIRES: tmp is as long as the run.
-func (l *list) sortRun(run, tmp []pendingNode) {
+// sortRun sorts a run whose keys share their first skip bytes: by a radix sort of the eight bytes
+// after all that they share, and then each group of nodes for which these are equal, a long one in
+// the same way. tmp is as long as the run. With ordered, nodes of the same key are in order already.
+func (l *list) sortRun(run, tmp []pendingNode, skip int, ordered bool) {
 	const few = 256
+	shared, whole := l.setPrefixes(run, skip)
 	if len(run) < few {
 		slices.SortFunc(run, l.comparePending)
 		return
 	}
+	radixSort(run, tmp)
+	for i, j := 0, 0; i < len(run); i = j {
+		for j = i + 1; j < len(run) && run[j].prefix == run[i].prefix; {
+			j++
+		}
+		switch group := run[i:j]; {
+		case whole && ordered || len(group) == 1:
+		case len(group) < few, len(group) == len(run):
+			slices.SortFunc(group, l.comparePending)
+		default: // their keys share more than all keys do
+			l.sortRun(group, tmp[i:j], shared, ordered)
+		}
+	}
+}
+
+// setPrefixes sets the prefixes of a run whose keys share their first skip bytes. It returns how
+// many bytes they share in all, and whether nodes of equal prefixes have the same key.
+func (l *list) setPrefixes(run []pendingNode, skip int) (shared int, whole bool) {
+	if len(run) == 0 {
+		return skip, true
+	}
+	rest := l.userKey(run[0].node)[skip:]
+	length, differ := len(rest), false
+	for _, e := range run {
+		key := l.userKey(e.node)[skip:]
+		rest = rest[:base.CommonPrefix(rest, key)]
+		differ = differ || len(key) != length
+	}
+	shared = skip + len(rest)
+	for i := range run {
+		run[i].prefix = keyPrefix(l.userKey(run[i].node)[shared:])
+	}
+	return shared, !differ && length-len(rest) <= 8
+}
+
+// radixSort sorts a run by the prefixes. Nodes of equal prefixes stay in their order. tmp is as long
+// as the run.
+func radixSort(run, tmp []pendingNode) {
 	var counts [8][256]uint32
 	for _, e := range run {
 		for i := range counts {
@@ -211,16 +257,6 @@ func (l *list) sortRun(run, tmp []pendingNode) {
 			*c++
 		}
 		from, to = to, from
-	}
-	for i := 0; i < len(from); {
-		j := i + 1
-		for j < len(from) && from[j].prefix == from[i].prefix {
-			j++
-		}
-		if j > i+1 {
-			slices.SortFunc(from[i:j], l.comparePending)
-		}
-		i = j
 	}
 	if &from[0] != &run[0] {
 		copy(run, from)

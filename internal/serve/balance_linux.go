@@ -1,151 +1,138 @@
 package serve
 
-import "time"
+import (
+	"bytes"
+	"os"
+	"runtime"
+	"strconv"
+	"syscall"
+	"time"
+	"unsafe"
+)
 
 // One event loop is best as long as it keeps up: it finds more clients ready at a time, so that
-// each costs less. When the loops in use are always busy, another one helps unless the CPUs have
-// other work, such as clients on the same machine. So one more is tried for a moment, and kept if
-// more commands are executed with it. Now and then one fewer is tried the same way. Clients move
+// each costs less. When the loops in use are always busy, another one helps if a CPU is free for it.
+// Where clients on the same machine use all other CPUs, it would only take their time. Clients move
 // to another loop when their replies have been sent.
 
 const (
-	balanceEvery = 25 * time.Millisecond
-	// restEvery is how often idle loops are checked.
-	restEvery = 10 * balanceEvery
+	balanceEvery = 250 * time.Millisecond
 	// busyShare is the share of its time during which a busy loop is not asleep.
 	busyShare = 0.9
 	// fitShare is how busy the loops may become if there is one fewer.
 	fitShare = 0.6
-	// helpsFrom is the factor by which another loop has to raise the number of commands.
-	helpsFrom = 1.1
-	// enough is how many consecutive steps have to agree.
-	enough = 3
-	// trialSteps is how long a trial takes. The first half is for clients to move.
-	trialSteps = 4
-	// The pause after a trial. After trials that do not help it doubles, up to trialWaitMost.
-	trialWait, trialWaitMost = 2 * time.Second, 20 * time.Second
+	// A loop more needs freeCPU of a CPU that nobody uses. There is one fewer when other processes
+	// take takenCPU of a CPU from the loops. In between nothing changes: clients on the same machine
+	// use more when there are more loops.
+	freeCPU, takenCPU = 0.4, 0.75
 )
 
-// balancer decides how many loops are in use.
-type balancer struct {
-	inUse, most int
-	busy, idle  int    // consecutive steps that call for one loop more or one fewer
-	last        uint64 // commands in the previous step
-
-	steps          int // of the current trial; 0: no trial
-	before, during uint64
-	less           bool // try one loop fewer, not one more; repeated as long as it helps
-	wait           time.Duration
-	notBefore      time.Duration
-}
-
-// step takes the number of commands that were executed since the last step, and the share of the
-// time that each loop was busy, and returns how many loops to use.
-func (b *balancer) step(now time.Duration, commands uint64, busy []float64) int {
-	if b.steps > 0 {
-		if b.steps++; b.steps > 1+trialSteps/2 {
-			b.during += commands
-		}
-		if b.steps == 1+trialSteps {
-			b.judge(now)
-		}
-		return b.inUse
-	}
+// balanced returns how many loops to use, of which there are most. busy is the share of the time
+// that each of those in use was busy. free is how many CPUs nobody used, and own how many this
+// process used.
+func balanced(busy []float64, most int, free, own float64) int {
+	n := len(busy)
 	least, sum := 1.0, 0.0
-	for _, v := range busy[:b.inUse] {
+	for _, v := range busy {
 		least = min(least, v)
 		sum += v
 	}
-	b.busy, b.idle = b.busy+1, b.idle+1
-	if least < busyShare {
-		b.busy = 0
-	}
-	if b.inUse == 1 || sum > fitShare*float64(b.inUse-1) {
-		b.idle = 0
-	}
 	switch {
-	case b.idle >= enough:
-		b.inUse--
-		b.idle = 0
-	case b.busy >= enough && now >= b.notBefore:
-		b.before, b.during = b.last+commands, 0
-		b.less = b.inUse == b.most || b.less && b.inUse > 1
-		b.inUse++
-		if b.less {
-			b.inUse -= 2
-		}
-		b.steps, b.busy = 1, 0
+	case n > 1 && (sum <= fitShare*float64(n-1) || free+own <= float64(n)-takenCPU):
+		return n - 1
+	case n < most && least >= busyShare && free >= freeCPU:
+		return n + 1
 	}
-	b.last = commands
-	return b.inUse
-}
-
-// judge ends a trial.
-func (b *balancer) judge(now time.Duration) {
-	b.steps, b.last = 0, b.during/2
-	helps := float64(b.during) >= helpsFrom*float64(b.before)
-	if b.less {
-		helps = float64(b.during)*helpsFrom >= float64(b.before)
-	}
-	over := b.during < b.before/2 // there was less to do: the trial is inconclusive
-	if helps || over {
-		b.wait = 0
-	} else {
-		b.wait = min(max(2*b.wait, trialWait), trialWaitMost)
-	}
-	if !helps {
-		b.inUse--
-		if b.less {
-			b.inUse += 2
-		}
-	}
-	switch {
-	case over:
-		b.notBefore = now
-	case helps:
-		b.notBefore = now + trialWait
-	default:
-		b.less = !b.less
-		b.notBefore = now + b.wait
-	}
+	return n
 }
 
 // balance sets how many loops are in use.
 func (s *Server) balance() {
-	b := balancer{inUse: 1, most: len(s.loops)}
 	tick := time.NewTicker(balanceEvery)
 	defer tick.Stop()
-	start := time.Now()
-	last := start
+	last := time.Now()
 	busy := make([]float64, len(s.loops))
-	idle := make([]int64, len(s.loops))
-	var done uint64
+	slept := make([]int64, len(s.loops))
+	var cpu cpuClock
+	cpu.step(0)
 	for {
 		select {
 		case <-s.ctx.Done():
 			return
 		case now := <-tick.C:
-			total := uint64(0)
 			for i, l := range s.loops {
 				// A loop that sleeps through a step reports it only at the end.
-				slept := l.idle.Load()
+				ns := l.idle.Load()
 				if asleep := l.asleepSince.Load(); asleep != 0 {
-					slept += now.UnixNano() - asleep
+					ns += now.UnixNano() - asleep
 				}
-				busy[i] = 1 - float64(slept-idle[i])/float64(now.Sub(last))
-				idle[i] = slept
-				total += l.commands.Load()
+				busy[i] = 1 - float64(ns-slept[i])/float64(now.Sub(last))
+				slept[i] = ns
 			}
-			n := b.step(now.Sub(start), total-done, busy)
-			if n != int(s.inUse.Load()) {
+			free, own := cpu.step(now.Sub(last))
+			last = now
+			inUse := int(s.inUse.Load())
+			if n := balanced(busy[:inUse], len(s.loops), free, own); n != inUse {
 				s.inUse.Store(int32(n))
 			}
-			if total == done {
-				tick.Reset(restEvery)
-			} else if now.Sub(last) > 2*balanceEvery {
-				tick.Reset(balanceEvery)
-			}
-			last, done = now, total
 		}
 	}
+}
+
+// cpuClock measures how the CPUs that this process may use are used.
+type cpuClock struct {
+	idle, own float64 // seconds in all
+}
+
+// step returns how many CPUs nobody used, and how many this process used, on average since the call
+// before, which was d ago. If the system does not tell, all that this process does not use is free.
+func (c *cpuClock) step(d time.Duration) (free, own float64) {
+	user, system := cpuSeconds()
+	before := *c
+	c.own = user + system
+	own = (c.own - before.own) / d.Seconds()
+	stat, _ := os.ReadFile("/proc/stat")
+	c.idle = allowedCPUs().idle(stat)
+	if c.idle == 0 {
+		return float64(runtime.NumCPU()) - own, own
+	}
+	return (c.idle - before.idle) / d.Seconds(), own
+}
+
+// cpuSet is a set of CPUs.
+type cpuSet []uint64
+
+// allowedCPUs returns the CPUs that this process may use, none if that is not known.
+func allowedCPUs() cpuSet {
+	set := make(cpuSet, 128)
+	n, _, errno := syscall.RawSyscall(syscall.SYS_SCHED_GETAFFINITY, 0, uintptr(8*len(set)), uintptr(unsafe.Pointer(&set[0])))
+	if errno != 0 {
+		return nil
+	}
+	return set[:(n+7)/8]
+}
+
+// idle returns for how many seconds the CPUs have been idle, according to /proc/stat: after a line
+// for all CPUs, one for each has its name and then hundredths of a second, of which the fourth and
+// the fifth number are idle time.
+func (set cpuSet) idle(stat []byte) (seconds float64) {
+	for line := range bytes.Lines(stat) {
+		name, isCPU := bytes.CutPrefix(line, []byte("cpu"))
+		if !isCPU {
+			break
+		}
+		fields := bytes.Fields(name)
+		if len(fields) < 6 || name[0] == ' ' {
+			continue
+		}
+		cpu, err := strconv.Atoi(string(fields[0]))
+		if err != nil || cpu/64 >= len(set) || set[cpu/64]>>(cpu%64)&1 == 0 {
+			continue
+		}
+		for _, f := range fields[4:6] {
+			ticks, _ := strconv.ParseFloat(string(f), 64)
+			seconds += ticks / 100
+		}
+	}
+	return seconds
 }

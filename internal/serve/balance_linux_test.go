@@ -1,86 +1,101 @@
 package serve
 
 import (
+	"os"
 	"testing"
 	"time"
 )
 
-// machine simulates steps of a balancer, in each of which the loops can execute rate commands and
-// are sent load. It returns the number of loops that were used most often.
-func machine(b *balancer, steps int, rate func(loops int) uint64, load uint64) (longest int) {
-	used := map[int]int{}
-	now := b.notBefore
-	for range steps {
-		can := rate(b.inUse)
-		did := min(can, load)
-		busy := make([]float64, b.most)
-		for i := range b.inUse {
-			busy[i] = float64(did) / float64(can)
+func TestBalanced(t *testing.T) {
+	for _, c := range []struct {
+		desc      string
+		busy      []float64
+		most      int
+		free, own float64
+		want      int
+	}{
+		{"one is enough", []float64{0.8}, 4, 2.5, 0.8, 1},
+		{"CPUs are free", []float64{1}, 4, 2, 1, 2},
+		{"clients use the other CPU", []float64{1}, 2, 0, 1, 1},
+		{"clients use most of the other CPU", []float64{1}, 2, 0.3, 1, 1},
+		{"clients use half of the other CPU", []float64{1}, 2, 0.5, 1, 2},
+		{"no loop for another CPU", []float64{1, 1}, 2, 2, 2, 2},
+		{"one of two is not busy", []float64{1, 0.5}, 4, 2, 1.5, 2},
+		{"both are busy, clients on another machine", []float64{1, 1}, 2, 0, 2, 2},
+		{"both are busy, clients use a third of a CPU", []float64{1, 1}, 2, 0, 1.67, 2},
+		{"clients compete with both", []float64{1, 1}, 2, 0, 1.2, 1},
+		{"clients compete with four", []float64{1, 1, 1, 1}, 8, 0, 3.2, 3},
+		{"one can do the work of two", []float64{0.3, 0.2}, 2, 1, 0.5, 1},
+		{"three can do the work of four", []float64{0.4, 0.4, 0.4, 0.4}, 4, 2, 1.6, 3},
+		{"nothing to do", []float64{0, 0}, 2, 2, 0, 1},
+		{"nothing to do for one", []float64{0}, 2, 2, 0, 1},
+	} {
+		if got := balanced(c.busy, c.most, c.free, c.own); got != c.want {
+			t.Errorf("%s: %d loops, want %d", c.desc, got, c.want)
 		}
-		now += balanceEvery
-		used[b.step(now, did, busy)]++
 	}
-	for n, times := range used {
-		if times > used[longest] {
-			longest = n
-		}
-	}
-	return longest
 }
 
-func TestBalance(t *testing.T) {
-	alone := func(loops int) uint64 { return 1000 * uint64(loops) }
-	crowded := func(loops int) uint64 { return 1000 - 100*uint64(loops-1) }
+// TestBalancedShares: with clients on the same two CPUs, the number of loops does not alternate. A
+// client uses share of the CPU time that the server does, 1.3 times as much with two loops as with
+// one.
+func TestBalancedShares(t *testing.T) {
+	for share := 0.0; share < 2; share += 0.01 {
+		n, changes := 1, 0
+		for range 20 {
+			busy, free, own := []float64{1}, 1-share, 1.0
+			switch {
+			case n == 2:
+				server := 2 * 1.3 / (1.3 + share)
+				busy, free, own = []float64{1, 1}, 0, server
+			case share > 1: // the client keeps the loop waiting
+				busy, free, own = []float64{1 / share}, 1-1/share, 1/share
+			}
+			if to := balanced(busy, 2, free, own); to != n {
+				n = to
+				changes++
+			}
+		}
+		if want := 1; changes > 1 || share < 0.5 && n == want || share > 0.7 && n != want {
+			t.Errorf("share %.2f: %d loops after %d changes", share, n, changes)
+		}
+	}
+}
+
+func TestIdle(t *testing.T) {
+	stat := []byte("cpu  9 9 9 900 9 9 9 9 9 9\ncpu0 1 1 1 100 20 1 1 1 1 1\ncpu1 1 1 1 300 0 1 1 1 1 1\ncpu64 1 1 1 500 0 1\ncpu65 1\nintr 4 0\n")
 	for _, c := range []struct {
-		desc  string
-		inUse int
-		rate  func(int) uint64
-		load  uint64
-		want  int
+		set  cpuSet
+		want float64
 	}{
-		{"one is enough", 1, alone, 500, 1},
-		{"processors are free", 1, alone, 10_000, 4},
-		{"processors have other work", 1, crowded, 10_000, 1},
-		{"processors get other work", 4, crowded, 10_000, 1},
-		{"less to do", 4, alone, 1500, 3},
-		{"nothing to do", 4, alone, 0, 1},
-		{"as much as four can do", 4, alone, 10_000, 4},
+		{cpuSet{1}, 1.2},
+		{cpuSet{2}, 3},
+		{cpuSet{3}, 4.2},
+		{cpuSet{2, 3}, 8},
+		{cpuSet{}, 0},
 	} {
-		b := &balancer{inUse: c.inUse, most: 4}
-		if got := machine(b, 1000, c.rate, c.load); got != c.want {
-			t.Errorf("%s: %d loops most of the time, want %d", c.desc, got, c.want)
-		}
-		if b.inUse < 1 || b.inUse > 4 {
-			t.Errorf("%s: %d loops", c.desc, b.inUse)
+		if got := c.set.idle(stat); got != c.want {
+			t.Errorf("%v: idle for %v s, want %v", c.set, got, c.want)
 		}
 	}
-	// A trial during which the work ends is inconclusive: the next one starts as soon as there is
-	// work again.
-	b := &balancer{inUse: 1, most: 2}
-	for round := range 5 {
-		at := time.Duration(round) * time.Second
-		for i := range enough {
-			b.step(at+time.Duration(i)*balanceEvery, 100, []float64{1, 0})
-		}
-		if b.inUse != 2 {
-			t.Fatalf("round %d: no trial", round)
-		}
-		for i := range trialSteps {
-			b.step(at+time.Duration(enough+i)*balanceEvery, 0, []float64{0, 0})
-		}
-		if b.inUse != 1 {
-			t.Fatalf("round %d: the trial does not end", round)
+	if got := (cpuSet{1}).idle(nil); got != 0 {
+		t.Errorf("idle for %v s without a file", got)
+	}
+	if _, err := os.Stat("/proc/stat"); err != nil {
+		t.Skip(err)
+	}
+	cpus := 0
+	for _, word := range allowedCPUs() {
+		for ; word != 0; word &= word - 1 {
+			cpus++
 		}
 	}
-	// A trial that does not help ends soon, and the next one starts later.
-	b = &balancer{inUse: 1, most: 2}
-	trials := 0
-	for i := range 1000 {
-		if b.step(time.Duration(i)*balanceEvery, 100, []float64{1, 1}) == 2 {
-			trials++
-		}
-	}
-	if trials == 0 || trials > 7*trialSteps {
-		t.Errorf("a second loop in %d of 1000 steps", trials)
+	var c cpuClock
+	c.step(time.Second)
+	begin := time.Now()
+	time.Sleep(100 * time.Millisecond)
+	free, own := c.step(time.Since(begin))
+	if most := float64(cpus) + 0.5; cpus == 0 || free < 0 || own < 0 || free > most || own > most {
+		t.Errorf("%v CPUs are free and %v used, of %d", free, own, cpus)
 	}
 }

@@ -47,9 +47,12 @@ const (
 	// shareEvery is how often a busy loop lets other goroutines run.
 	shareEvery = 200 * time.Microsecond
 	// If commands take longer than slowCommand, on average over some rounds, other goroutines
-	// execute them for slowTime.
+	// execute them for slowTime. That helps when they wait for a disk or for the store, but not when
+	// other threads take the CPU.
 	slowCommand = 50 * time.Microsecond
 	slowTime    = 100 * time.Millisecond
+	// waryRounds is for how many rounds after a slow one a loop notes whether it has lost the CPU.
+	waryRounds = 1024
 )
 
 const allEvents = syscall.EPOLLIN | syscall.EPOLLOUT | syscall.EPOLLRDHUP | 1<<31 // edge-triggered
@@ -99,6 +102,7 @@ type loop struct {
 	syncing     bool
 	stuck       int // clients whose replies the kernel does not take
 	pace        time.Duration
+	wary        int // rounds left for which switches are read
 	slowUntil   time.Time
 	nextTick    time.Time
 	closing     bool
@@ -113,7 +117,6 @@ type loop struct {
 	handed atomic.Int32 // clients that other goroutines have
 
 	// For balance.
-	commands    atomic.Uint64
 	idle        atomic.Int64 // ns asleep before
 	asleepSince atomic.Int64 // ns since 1970; 0: it is not
 }
@@ -190,6 +193,11 @@ func (l *loop) carryOut(n int, now time.Time) {
 	again := l.again
 	l.again = l.spare[:0]
 	commands, finished := 0, 0
+	wary, before := l.wary > 0, switches{}
+	if wary {
+		l.wary--
+		before = readSwitches()
+	}
 	for i := range max(n, 0) {
 		ev := &l.events[i]
 		if int(ev.Fd) == l.bell {
@@ -225,11 +233,17 @@ func (l *loop) carryOut(n int, now time.Time) {
 	clear(again)
 	l.spare = again
 	l.finish(ms)
-	l.commands.Add(uint64(commands))
 	// With few commands, no client waits long for another.
 	if commands >= 4 && !spread {
 		slow := l.srv.slowCommand
-		l.pace += (time.Since(now)/time.Duration(commands) - l.pace) / 4
+		took := time.Since(now) / time.Duration(commands)
+		if took > slow {
+			if !wary || readSwitches().onlyLost(before) {
+				took = l.pace // this says nothing about the commands
+			}
+			l.wary = waryRounds
+		}
+		l.pace += (took - l.pace) / 4
 		if l.pace > slow {
 			l.slowUntil = now.Add(slowTime)
 			l.pace = slow * 3 / 4 // a few rounds decide next time

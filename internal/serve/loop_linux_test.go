@@ -468,3 +468,22 @@ func TestLoopsDoNotWaitForLongFilters(t *testing.T) {
 		t.Error("a command that has ended counts as heavy")
 	}
 }
+
+// A thread that waits has not only lost the CPU, whatever else happens to it meanwhile.
+func TestSwitches(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	before := readSwitches()
+	syscall.Nanosleep(&syscall.Timespec{Nsec: 1e6}, nil)
+	if after := readSwitches(); after.waited <= before.waited || after.onlyLost(before) {
+		t.Errorf("%+v before a sleep, %+v after it", before, after)
+	}
+	for _, c := range []struct {
+		waited, lost int64
+		want         bool
+	}{{5, 7, false}, {5, 8, true}, {6, 7, false}, {6, 8, false}} {
+		if got := (switches{c.waited, c.lost}).onlyLost(switches{5, 7}); got != c.want {
+			t.Errorf("%+v: %t", c, got)
+		}
+	}
+}

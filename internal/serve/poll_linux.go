@@ -74,3 +74,21 @@ func quiet(fd int) {
 	var b [8]byte
 	read(fd, b[:])
 }
+
+// switches are how often a thread has waited, and how often it has lost the CPU to another one.
+type switches struct{ waited, lost int64 }
+
+// readSwitches returns the current thread's switches.
+func readSwitches() switches {
+	const thread = 1 // RUSAGE_THREAD
+	var u syscall.Rusage
+	if syscall.Getrusage(thread, &u) != nil {
+		return switches{}
+	}
+	return switches{int64(u.Nvcsw), int64(u.Nivcsw)}
+}
+
+// onlyLost reports whether since before the thread has lost the CPU and has not waited.
+func (s switches) onlyLost(before switches) bool {
+	return s.waited == before.waited && s.lost > before.lost
+}
