@@ -159,7 +159,7 @@ func TestServeRefuses(t *testing.T) {
 			t.Errorf("%q: status %d, %q", c.args, r.status, r.err)
 		}
 	}
-	if r := runSift(t, "", "serve", "--addr", "127.0.0.1:0", foreign); r.status == 0 || !strings.Contains(r.err, "directory of its own") {
+	if r := runSift(t, "", "serve", "--addr", "127.0.0.1:0", foreign); r.status == 0 || !strings.Contains(r.err, "an empty directory") {
 		t.Errorf("a database that no server wrote: status %d, %q", r.status, r.err)
 	}
 }

@@ -61,7 +61,7 @@ func TestMovingFilterIsNamed(t *testing.T) {
 		c.w.Buf = c.w.Buf[:0]
 		args := fields(call)
 		c.do(lookup(args[0]), args)
-		if err := c.settle(); err != nil || string(c.w.Buf) != want {
+		if err := c.finishWrites(); err != nil || string(c.w.Buf) != want {
 			t.Errorf("%s: %q, %v", call, c.w.Buf, err)
 			return false
 		}
@@ -108,7 +108,7 @@ func TestCollectorIsBehind(t *testing.T) {
 	run := func(call string) {
 		args := fields(call)
 		c.do(lookup(args[0]), args)
-		if err := c.settle(); err != nil {
+		if err := c.finishWrites(); err != nil {
 			t.Fatal(err)
 		}
 	}

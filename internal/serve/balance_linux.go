@@ -3,10 +3,10 @@ package serve
 import "time"
 
 // One event loop is best as long as it keeps up: it finds more clients ready at a time, so that
-// each costs less. When the loops in use are always busy, another one helps unless the CPUs have
-// other work, such as clients on the same machine. So one more is tried for a moment, and kept if
-// more commands are executed with it. Now and then one fewer is tried the same way. Clients move
-// to another loop when their replies have been sent.
+// each costs less. When the loops in use are always busy, another one helps, unless the CPUs have
+// other work, such as clients on the same machine. So the balancer tries one more for a moment, and
+// keeps it if more commands are executed with it. Sometimes it tries one fewer in the same way. A
+// client moves to another loop once its replies have been sent.
 
 const (
 	balanceEvery = 25 * time.Millisecond
@@ -16,11 +16,11 @@ const (
 	busyShare = 0.9
 	// fitShare is how busy the loops may become if there is one fewer.
 	fitShare = 0.6
-	// helpsFrom is the factor by which another loop has to raise the number of commands.
+	// helpsFrom is the factor by which another loop must raise the number of commands.
 	helpsFrom = 1.1
-	// enough is how many consecutive steps have to agree.
+	// enough is how many consecutive steps must agree.
 	enough = 3
-	// trialSteps is how long a trial takes. The first half is for clients to move.
+	// trialSteps is the length of a trial. The first half is for clients to move.
 	trialSteps = 4
 	// The pause after a trial. After trials that do not help it doubles, up to trialWaitMost.
 	trialWait, trialWaitMost = 2 * time.Second, 20 * time.Second
@@ -29,7 +29,7 @@ const (
 // balancer decides how many loops are in use.
 type balancer struct {
 	inUse, most int
-	busy, idle  int    // consecutive steps that call for one loop more or one fewer
+	busy, idle  int    // consecutive steps that call for one more loop, or one fewer
 	last        uint64 // commands in the previous step
 
 	steps          int // of the current trial; 0: no trial
@@ -39,8 +39,8 @@ type balancer struct {
 	notBefore      time.Duration
 }
 
-// step takes the number of commands that were executed since the last step, and the share of the
-// time that each loop was busy, and returns how many loops to use.
+// step returns how many loops to use. commands were executed since the last step; busy is the share
+// of the time for which each loop was busy.
 func (b *balancer) step(now time.Duration, commands uint64, busy []float64) int {
 	if b.steps > 0 {
 		if b.steps++; b.steps > 1+trialSteps/2 {
@@ -127,7 +127,7 @@ func (s *Server) balance() {
 		case now := <-tick.C:
 			total := uint64(0)
 			for i, l := range s.loops {
-				// A loop that sleeps through a step reports it only at the end.
+				// A loop that is asleep adds to idle only when it wakes up.
 				slept := l.idle.Load()
 				if asleep := l.asleepSince.Load(); asleep != 0 {
 					slept += now.UnixNano() - asleep

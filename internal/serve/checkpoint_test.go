@@ -102,7 +102,7 @@ func TestCheckpointOfDeleted(t *testing.T) {
 		c := lone(s)
 		args := fields(call)
 		c.do(lookup(args[0]), args)
-		if err := c.settle(); err != nil {
+		if err := c.finishWrites(); err != nil {
 			t.Fatal(err)
 		}
 	}

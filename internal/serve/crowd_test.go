@@ -532,7 +532,7 @@ func TestGrowthDelaysNobody(t *testing.T) {
 	run := func(call string) {
 		args := fields(call)
 		c.do(lookup(args[0]), args)
-		if err := c.settle(); err != nil {
+		if err := c.finishWrites(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -183,7 +183,7 @@ func TestCompactionIsWrittenInParts(t *testing.T) {
 		if got := string(c.w.Buf); got != "+OK\r\n" {
 			t.Fatalf("%s: %q", args[0], got)
 		}
-		if err := c.settle(); err != nil {
+		if err := c.finishWrites(); err != nil {
 			t.Fatal(err)
 		}
 	}

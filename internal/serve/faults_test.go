@@ -220,7 +220,7 @@ func TestDamagedRedo(t *testing.T) {
 		c := lone(s)
 		args := fields("BF.ADD f " + item)
 		c.do(lookup(args[0]), args)
-		if err := c.settle(); err != nil {
+		if err := c.finishWrites(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -258,7 +258,7 @@ func TestFilterStaysIfNotReplaced(t *testing.T) {
 			args := fields(call)
 			c.do(lookup(args[0]), args)
 		}
-		if err := c.settle(); err != nil {
+		if err := c.finishWrites(); err != nil {
 			return "-" + err.Error()
 		}
 		return string(c.w.Buf)
@@ -323,7 +323,7 @@ func TestAddDuringRename(t *testing.T) {
 		c := lone(s)
 		args := fields("BF.ADD a " + item)
 		c.do(lookup(args[0]), args)
-		if err := c.settle(); err != nil {
+		if err := c.finishWrites(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -376,7 +376,7 @@ func testStrangersBudget(t *testing.T) {
 		if got := c.do("SET", "k", large); got != simple("OK") {
 			t.Fatalf("a client with the password gets %v", got)
 		}
-		if got := s.strangerBytes.Load(); got > budget/strangerShare {
+		if got := s.unauthBytes.Load(); got > budget/unauthShare {
 			t.Fatalf("clients without the password hold %d bytes", got)
 		}
 	}
@@ -471,7 +471,7 @@ func testLostWriteIsNotAcknowledged(t *testing.T, fsync Fsync) {
 	first := lone(s)
 	args := fields("BF.ADD f first")
 	first.do(lookup(args[0]), args)
-	if err := first.settle(); err != nil { // all is durable
+	if err := first.finishWrites(); err != nil { // all is durable
 		t.Fatal(err)
 	}
 	var clients [2]*client
@@ -483,7 +483,7 @@ func testLostWriteIsNotAcknowledged(t *testing.T, fsync Fsync) {
 	}
 	fsys.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool { return strings.Contains(op.Name, ".log") }})
 	for i, c := range clients {
-		if err := c.settle(); err == nil {
+		if err := c.finishWrites(); err == nil {
 			t.Errorf("client %d gets an acknowledgment for its item", i)
 		}
 	}
@@ -500,8 +500,8 @@ func TestLostLargeSetIsNotAcknowledged(t *testing.T) {
 		fsys.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool { return strings.Contains(op.Name, ".log") }})
 		c := lone(s)
 		value := strings.Repeat("v", heavyBytes)
-		c.carryOutLarge(lookup([]byte("set")), [][]byte{[]byte("SET"), []byte("k"), []byte(value)}, writeCopies*heavyBytes)
-		if err := c.settle(); err == nil {
+		c.runLarge(lookup([]byte("set")), [][]byte{[]byte("SET"), []byte("k"), []byte(value)}, writeCopies*heavyBytes)
+		if err := c.finishWrites(); err == nil {
 			t.Errorf("fsync %s: the client gets %q", fsync, c.w.Buf)
 		}
 	}
@@ -538,19 +538,19 @@ func TestLargeSetAfterError(t *testing.T) {
 	c := lone(s)
 	args := fields("SET k v EX 1000")
 	c.do(lookup(args[0]), args)
-	if err := c.settle(); err != nil {
+	if err := c.finishWrites(); err != nil {
 		t.Fatal(err)
 	}
 	if err := db.Put([]byte("k\x00\x00\x00\x00k"), []byte("\xffno head"), nil); err != nil {
 		t.Fatal(err)
 	}
 	c = lone(s)
-	c.carryOutLarge(lookup([]byte("set")), fields("SET k v"), 1)
+	c.runLarge(lookup([]byte("set")), fields("SET k v"), 1)
 	large := [][]byte{[]byte("SET"), []byte("large"), make([]byte, largePending)}
 	for _, args := range [][][]byte{large, fields("SET other v")} {
 		c.do(lookup(args[0]), args)
 	}
-	if err := c.settle(); err == nil {
+	if err := c.finishWrites(); err == nil {
 		t.Errorf("the client gets %q", c.w.Buf)
 	}
 }
@@ -571,7 +571,7 @@ func TestReadersWaitForSync(t *testing.T) {
 	if got := string(reader.w.Buf); got != "$1\r\n1\r\n" {
 		t.Fatalf("the reader sees %q", got)
 	}
-	if err := reader.settle(); err != nil {
+	if err := reader.finishWrites(); err != nil {
 		t.Fatal(err)
 	}
 	if s.synced.Load() < s.begun.Load() {
@@ -614,7 +614,7 @@ func TestReadersOfFiltersWaitForSync(t *testing.T) {
 		if i == 0 || i == 3 { // the filter exists before
 			args := fields(strings.Replace(calls[0], "x", "first", 1))
 			writer.do(lookup(args[0]), args)
-			if err := writer.settle(); err != nil {
+			if err := writer.finishWrites(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -623,7 +623,7 @@ func TestReadersOfFiltersWaitForSync(t *testing.T) {
 		writer.release()
 		args = fields(calls[1])
 		reader.do(lookup(args[0]), args)
-		if err := reader.settle(); err != nil {
+		if err := reader.finishWrites(); err != nil {
 			t.Fatal(err)
 		}
 		f := filterOf(s, string(args[1]))

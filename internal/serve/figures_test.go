@@ -214,7 +214,7 @@ func TestFiguresDuringFlush(t *testing.T) {
 		args := fields(call)
 		c.do(lookup(args[0]), args)
 	}
-	if err := c.settle(); err != nil {
+	if err := c.finishWrites(); err != nil {
 		t.Fatal(err)
 	}
 	if states, n := s.filterStates(10); n != 2 || states[0].DB != 0 || states[1].DB != 1 {

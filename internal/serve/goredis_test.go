@@ -27,7 +27,7 @@ var singleServer = []goredis.Edit{
 // go-redis' own tests pass against the server.
 func TestGoRedisSuite(t *testing.T) {
 	if !*goRedis {
-		t.Skip("not asked for with -goredis")
+		t.Skip("requires -goredis")
 	}
 	suite, err := goredis.Build(t.TempDir(), singleServer)
 	if errors.Is(err, goredis.ErrModules) {

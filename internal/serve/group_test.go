@@ -383,7 +383,7 @@ func TestGroupLeavesOutExpired(t *testing.T) {
 			c := lone(s)
 			args := fields(line)
 			c.do(lookup(args[0]), args)
-			if err := c.settle(); err != nil {
+			if err := c.finishWrites(); err != nil {
 				t.Fatal(err)
 			}
 		}

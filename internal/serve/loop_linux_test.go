@@ -146,7 +146,7 @@ func TestEndedLoopRingsNothing(t *testing.T) {
 	}
 	defer syscall.Close(pipe[0])
 	defer syscall.Close(pipe[1])
-	l.bell = pipe[1]
+	l.wakeFD = pipe[1]
 	l.post(message{what: kicked, c: &client{srv: s}})
 	if n, err := syscall.Read(pipe[0], make([]byte, 8)); n > 0 {
 		t.Errorf("%d bytes were written to another file, %v", n, err)
@@ -232,7 +232,7 @@ func TestPendingOfTwoDatabases(t *testing.T) {
 	run(first, 1, "SET f v")
 	run(first, 1, "MSET k v l v")
 	run(second, 0, "SET k w")
-	if err := second.settle(); err != nil {
+	if err := second.finishWrites(); err != nil {
 		t.Fatal(err)
 	}
 	for _, step := range []struct {
@@ -413,7 +413,7 @@ func TestLoopsDoNotWaitForLongFilters(t *testing.T) {
 		t.Helper()
 		args := fields(call)
 		c.do(lookup(args[0]), args)
-		if err := c.settle(); err != nil {
+		if err := c.finishWrites(); err != nil {
 			t.Error(err)
 		}
 	}

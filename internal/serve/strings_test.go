@@ -162,7 +162,7 @@ func TestExpiryOfExpired(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := c.settle(); err != nil {
+	if err := c.finishWrites(); err != nil {
 		t.Fatal(err)
 	}
 	c.w.Reset()

@@ -124,7 +124,7 @@ func TestSwapOfExpired(t *testing.T) {
 		c.w.Reset()
 		args := fields(call)
 		c.do(lookup(args[0]), args)
-		if err := c.settle(); err != nil {
+		if err := c.finishWrites(); err != nil {
 			t.Fatal(err)
 		}
 		return string(c.w.Buf)

@@ -296,7 +296,7 @@ func TestLongCommandsLetOthersGoFirst(t *testing.T) {
 		case <-time.After(20 * time.Second):
 			t.Errorf("%s of %d does not let an EXEC go first", test.call, n)
 		}
-		if err := c.settle(); err != nil {
+		if err := c.finishWrites(); err != nil {
 			t.Error(err)
 		}
 		<-went

@@ -26,9 +26,9 @@ func TestJoint(t *testing.T) {
 			}
 		}
 		for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
-			s.joint.mu.Lock()
-			n := len(s.joint.waiting)
-			s.joint.mu.Unlock()
+			s.combiner.mu.Lock()
+			n := len(s.combiner.waiting)
+			s.combiner.mu.Unlock()
 			if n == len(clients) { // including the writer
 				break
 			}
