@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// TestJoint: the SETs that clients send while another one writes become one write for all, and all
-// get the same reply.
-func TestJoint(t *testing.T) {
+// TestCombiner: the SETs that clients send while another client writes are combined into one write,
+// and all clients get the same reply.
+func TestCombiner(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		s, g := startGroup(t, groupDB(t), true)
 		before := g.writes.Load()

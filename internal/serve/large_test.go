@@ -54,7 +54,7 @@ func testLargeAfterSET(t *testing.T) {
 	}
 }
 
-// A client that waits for others' large values is not closed for doing nothing.
+// A client that waits for others' large values is not disconnected as idle.
 func TestLargeNotEvicted(t *testing.T) { everyWay(t, testLargeNotEvicted) }
 
 func testLargeNotEvicted(t *testing.T) {
@@ -131,7 +131,7 @@ func TestBitOp(t *testing.T) {
 	}
 	run := func(args [][]byte) string {
 		t.Helper()
-		c := lone(s)
+		c := localClient(s)
 		c.do(lookup(args[0]), args)
 		if err := c.finishWrites(); err != nil {
 			t.Fatal(err)
