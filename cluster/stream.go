@@ -47,7 +47,7 @@ var errStream = errors.New("the snapshot is damaged")
 
 // streamHeader identifies the part of the log that a snapshot represents.
 type streamHeader struct {
-	index   uint64 // where the snapshot ends; 0 if unknown
+	index   uint64 // the log index at which the snapshot ends; 0 if unknown
 	applied uint64 // the last command in the snapshot
 	held    uint64 // the index that the database holds; it differs from applied after a backup was restored
 }
@@ -159,7 +159,7 @@ func readStream(r io.Reader, dir string) (h streamHeader, err error) {
 	var extra [1]byte
 	if n, err := r.Read(extra[:]); n > 0 || err != io.EOF {
 		if n > 0 || err == nil {
-			err = fmt.Errorf("%w: there are trailing bytes", errStream)
+			err = fmt.Errorf("%w: it has trailing bytes", errStream)
 		}
 		return h, err
 	}

@@ -81,7 +81,7 @@ func apply(tx *cluster.Tx, command []byte) (any, error) {
 }
 
 // applyToAll is the state machine of the directory group.
-func applyToAll(tx *cluster.Tx, command []byte) (any, error) {
+func applyDirectory(tx *cluster.Tx, command []byte) (any, error) {
 	if len(command) == 0 {
 		return nil, errCommand
 	}
