@@ -118,7 +118,7 @@ func TestServe(t *testing.T) {
 
 // TestServeRefuses: unsafe or contradictory settings are reported before
 // anything is served.
-func TestServeRefuses(t *testing.T) {
+func TestServeRejects(t *testing.T) {
 	t.Setenv("SIFT_PASSWORD", "")
 	dir := t.TempDir()
 	empty := filepath.Join(dir, "empty")
@@ -150,7 +150,7 @@ func TestServeRefuses(t *testing.T) {
 		{"at most 512MiB", []string{"--max-value", "513MiB"}},
 		{"must not be negative", []string{"--timeout=-1s"}},
 		{"must not be negative", []string{"--grace=-1s"}},
-		{"--pprof needs --http", []string{"--pprof"}},
+		{"--pprof requires --http", []string{"--pprof"}},
 		{"must be one of", []string{"--fsync", "sometimes"}},
 		{"must be one of", []string{"--bloom", "loose"}},
 	} {

@@ -92,10 +92,10 @@ func (f *Bloom[T]) WriteCold(w io.Writer) (int64, error) {
 	return written, err
 }
 
-// Cold is a Bloom filter that stays in a file, or wherever an io.ReaderAt reads. A lookup
-// reads one block of 68 bytes, and nothing is held in memory. It is safe for concurrent use
-// if the ReaderAt is. A file must not be overwritten while it is in use: a block of another
-// filter in its place has a valid checksum. Replace it by a new file, as WriteFile does.
+// Cold is a Bloom filter that stays in a file, or wherever an io.ReaderAt reads. A lookup reads one
+// block of 68 bytes, and nothing is kept in memory. It is safe for concurrent use if the ReaderAt
+// is. A file must not be overwritten while it is in use: a block of another filter in its place has
+// a valid checksum. Replace it by a new file, as WriteFile does.
 type Cold[T any] struct {
 	key    funnel.Key[T]
 	r      io.ReaderAt
@@ -106,8 +106,8 @@ type Cold[T any] struct {
 	reads  atomic.Uint64
 }
 
-// OpenCold opens a filter that Bloom.WriteCold wrote. size is the size of r in bytes. It
-// ignores o.MaxBytes, since nothing is held in memory. Blocks are verified when they are read.
+// OpenCold opens a filter that Bloom.WriteCold wrote. size is the size of r in bytes. It ignores
+// o.MaxBytes, since nothing is kept in memory. Blocks are verified when they are read.
 func OpenCold[T any](r io.ReaderAt, size int64, o ReadOptions[T]) (*Cold[T], error) {
 	key, err := newKey(o.Funnel)
 	if err != nil {
@@ -267,7 +267,7 @@ func readCold[T any](s *source, key funnel.Key[T]) (*Cold[T], error) {
 	if err := readFull(s, file); err != nil {
 		return nil, err
 	}
-	// The size is unknown. What the header claims is checked as the blocks are read.
+	// The size is unknown. Reading the blocks shows whether there are as many as the header claims.
 	c, err := openCold(bytes.NewReader(file), math.MaxInt64, key)
 	if err != nil {
 		return nil, err
