@@ -69,7 +69,7 @@ type testHooks struct {
 // SnapshotStore on the same file system are hard links.
 func OpenFSM(dir string, apply Apply, o *sift.Options) (*FSM, error) {
 	if apply == nil {
-		return nil, errors.New("cluster: there is no Apply function")
+		return nil, errors.New("cluster: the Apply function is nil")
 	}
 	f := &FSM{apply: apply, states: newStateDir(dir, o), moved: make(chan struct{}), failed: make(chan struct{}), swapped: make(chan struct{})}
 	s, err := f.states.open()

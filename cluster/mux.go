@@ -127,7 +127,7 @@ func (m *Mux) Transport(group uint32, replica uint64, logger hclog.Logger) (raft
 	case m.closed:
 		return nil, net.ErrClosed
 	case m.groups[group] != nil:
-		return nil, errors.New("cluster: the group has a transport")
+		return nil, errors.New("cluster: the group already has a transport")
 	}
 	m.groups[group] = l
 	return raft.NewNetworkTransportWithLogger(l, muxPool, requestTimeout, logger), nil

@@ -66,7 +66,7 @@ func decodeHeader(src []byte) (h streamHeader, err error) {
 	}
 	body, sum := src[:streamHeaderLen-4], binary.LittleEndian.Uint32(src[streamHeaderLen-4:])
 	if crc32.Checksum(body, castagnoli) != sum {
-		return h, fmt.Errorf("%w: checksum of the header", errStream)
+		return h, fmt.Errorf("%w: wrong checksum of the header", errStream)
 	}
 	body = body[len(streamMagic):]
 	h.index, h.applied, h.held = binary.LittleEndian.Uint64(body), binary.LittleEndian.Uint64(body[8:]), binary.LittleEndian.Uint64(body[16:])
@@ -207,7 +207,7 @@ func readStreamFile(r io.Reader, dir string) (more bool, err error) {
 		err = readFull(r, length[:4])
 	}
 	if err == nil && binary.LittleEndian.Uint32(length[:]) != sum.Sum32() {
-		err = fmt.Errorf("%w: checksum of %s", errStream, name)
+		err = fmt.Errorf("%w: wrong checksum of %s", errStream, name)
 	}
 	if err == nil {
 		err = f.Sync()

@@ -186,7 +186,7 @@ func (t *transport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, 
 	if p, ok := t.Transport.(raft.WithPreVote); ok {
 		return p.RequestPreVote(id, target, args, resp)
 	}
-	return errors.New("cluster: the transport has no pre-votes")
+	return errors.New("cluster: the transport does not support pre-votes")
 }
 
 // stop makes the calls return that would keep Raft from shutting down.

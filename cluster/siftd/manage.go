@@ -131,7 +131,7 @@ func (n *Node) drop(r *replica, index uint64) error {
 	}
 	for _, server := range servers(r.node) {
 		if string(server.ID) == n.id && configIndex(r.node) > index {
-			return errors.New("the node is a member")
+			return errors.New("the node is a member of the group")
 		}
 	}
 	n.mu.Lock()

@@ -380,13 +380,13 @@ func (c Config) resolve() (Config, error) {
 		c.Shape.Replicas = 3
 	}
 	if c.Shape.Groups < 0 || c.Shape.Groups > maxGroups || c.Shape.Replicas < 0 {
-		return c, fmt.Errorf("siftd: %d groups of %d replicas; there are 1 to %d groups", c.Shape.Groups, c.Shape.Replicas, maxGroups)
+		return c, fmt.Errorf("siftd: %d groups of %d replicas: there must be 1 to %d groups, of at least 1 replica", c.Shape.Groups, c.Shape.Replicas, maxGroups)
 	}
 	if c.MaxBulkBytes == 0 {
 		c.MaxBulkBytes = maxBulk
 	}
 	if c.MaxBulkBytes > maxBulk {
-		return c, fmt.Errorf("siftd: MaxBulkBytes is above %d", maxBulk)
+		return c, fmt.Errorf("siftd: MaxBulkBytes must be at most %d", maxBulk)
 	}
 	db := sift.Options{}
 	if c.DB != nil {

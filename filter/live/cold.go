@@ -137,7 +137,7 @@ func (c *Cold[T]) open(size int64) error {
 	case b[8] != coldVersion:
 		return formatError("version %d", b[8])
 	case binary.LittleEndian.Uint64(b[56:]) != xxhash.Sum64(b[:56]):
-		return formatError("checksum of the header")
+		return formatError("wrong checksum of the header")
 	case b[10] != 0 || b[11] != 0 || [24]byte(b[32:56]) != [24]byte{}:
 		return formatError("bytes that are not 0")
 	case hashes < 1 || hashes > maxHashes:
@@ -226,7 +226,7 @@ func (c *Cold[T]) WriteTo(w io.Writer) (int64, error) {
 
 func checkBlock(b []byte, number uint64) error {
 	if binary.LittleEndian.Uint32(b[blockWords*8:]) != coldSum(b[:blockWords*8], number) {
-		return fmt.Errorf("cold filter, block at %d: %w", coldHeader+number*coldBlock, formatError("checksum"))
+		return fmt.Errorf("cold filter, block at %d: %w", coldHeader+number*coldBlock, formatError("wrong checksum"))
 	}
 	return nil
 }

@@ -82,13 +82,13 @@ func (f txKeys) Contains(data, entry []byte) bool { return f.Filter.Contains(dat
 
 // NewGenerator implements filter.Filter.
 func (f txKeys) NewGenerator() filter.FilterGenerator {
-	return ownKeysGenerator{f.Filter.NewGenerator()}
+	return txKeysGenerator{f.Filter.NewGenerator()}
 }
 
-type ownKeysGenerator struct{ filter.FilterGenerator }
+type txKeysGenerator struct{ filter.FilterGenerator }
 
 // Add implements filter.FilterGenerator.
-func (g ownKeysGenerator) Add(entry []byte) { g.FilterGenerator.Add(userKey(entry)) }
+func (g txKeysGenerator) Add(entry []byte) { g.FilterGenerator.Add(userKey(entry)) }
 
 // runOptions are the options of the files.
 var runOptions = &opt.Options{Comparer: txOrder{}, Filter: txKeys{filter.NewBloomFilter(10)}}

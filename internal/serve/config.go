@@ -153,7 +153,7 @@ func (c Config) resolve() (Config, error) {
 		return c, errors.New("serve: a limit is negative or too small")
 	}
 	if c.MaxBulkBytes > 512<<20 {
-		return c, errors.New("serve: MaxBulkBytes is above 512 MiB")
+		return c, errors.New("serve: MaxBulkBytes must be at most 512 MiB")
 	}
 	for _, addr := range []string{c.Addr, c.HTTPAddr} {
 		if addr == "" || c.Password != "" {

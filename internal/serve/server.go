@@ -286,7 +286,7 @@ func (s *Server) openKeyspace() error {
 	case err != nil:
 		return err
 	case string(format) != formatVersion:
-		return fmt.Errorf("serve: the database is of format %q, not %q", format, formatVersion)
+		return fmt.Errorf("serve: the database has format %q; this server reads format %q", format, formatVersion)
 	}
 	if err := s.readGens(); err != nil {
 		return err

@@ -128,10 +128,10 @@ func (o *options) resolve() (err error) {
 		return errors.New("--filter-memory, --client-memory and --cache-memory must be at least 1MiB")
 	}
 	if o.snapshotInterval < minSnapshotInterval {
-		return fmt.Errorf("--snapshot-interval is below %v", minSnapshotInterval)
+		return fmt.Errorf("--snapshot-interval must be at least %v", minSnapshotInterval)
 	}
 	if o.electionTimeout < minElectionTimeout {
-		return fmt.Errorf("--election-timeout is below %v", minElectionTimeout)
+		return fmt.Errorf("--election-timeout must be at least %v", minElectionTimeout)
 	}
 	o.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	o.FilterBytes, o.RequestBytes = int64(o.filterMemory), int64(o.clientMemory)/2

@@ -37,7 +37,7 @@ type runner struct {
 	dirs       []string // of the packages that are changed
 	short      []string // tests of the short form; nil: only run the tests of the packages
 	suites     []*suite
-	until      time.Time     // begin none after it; zero: no limit
+	until      time.Time     // none begins after it; zero: no limit
 	parallel   int           // how many run at a time
 	quick      time.Duration // skip tests that take longer; 0: none
 	anywhere   bool          // tests of other packages than the mutant's may catch it, too
