@@ -80,7 +80,7 @@ func apply(tx *cluster.Tx, command []byte) (any, error) {
 	return nil, errCommand
 }
 
-// applyToAll is the state machine of the directory group.
+// applyDirectory is the state machine of the directory group.
 func applyDirectory(tx *cluster.Tx, command []byte) (any, error) {
 	if len(command) == 0 {
 		return nil, errCommand

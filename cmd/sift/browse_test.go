@@ -254,7 +254,7 @@ func TestBrowseDefaultPort(t *testing.T) {
 	}
 }
 
-// TestBrowseRefuses: requests without the secret path or with another host name are refused,
+// TestBrowseRejects: requests without the secret path or with another host name are refused,
 // and so is anything that writes.
 func TestBrowseRejects(t *testing.T) {
 	db := filepath.Join(t.TempDir(), "db")

@@ -116,7 +116,7 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestServeRefuses: unsafe or contradictory settings are reported before
+// TestServeRejects: unsafe or contradictory settings are reported before
 // anything is served.
 func TestServeRejects(t *testing.T) {
 	t.Setenv("SIFT_PASSWORD", "")
