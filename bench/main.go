@@ -1,12 +1,12 @@
-// Command bench compares sift with the stores and filters that one would otherwise
-// choose: the same work on the same terms, in one process, in turns.
+// Command bench compares sift with other stores and filters: the same work on the same terms, in
+// turns, and, except for the command memory, in one process.
 //
 //	go run -C bench . --quick           a quick look, within two minutes
 //	go run -C bench . --out results     the full report
 //	go run -C bench . compare A B       the changes beyond noise
 //
-// It is a separate module, so that programs that embed sift do not inherit the
-// stores that it is compared with.
+// It is a separate module, so that programs that embed sift do not depend on the stores that it is
+// compared with.
 package main
 
 import (

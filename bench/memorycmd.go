@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,7 +15,7 @@ import (
 	"github.com/siftdb/sift/bench/report"
 )
 
-// memoryHead is the head of a table. "then ms" is the time that was measured, after opening.
+// memoryHead is the head of a table. "then ms" is the measured time, after opening.
 const memoryHead = "| | data / memory | open ms | then ms | ops/s | CPU µs | p99 µs | reads | bytes read | resident MiB | anonymous MiB | peak MiB | major faults |\n" +
 	"| :--- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
 
@@ -114,7 +115,10 @@ func (c *memoryCmd) table(s *streams, dir string, limit int64, workload string) 
 			fill := at
 			fill.Engine, fill.Workload, fill.Limit = name, memory.Fill, 4<<30
 			r, err := memory.Run(fill, false)
-			if err != nil || r.Killed {
+			if err == nil && r.Killed {
+				err = errors.New("the process was killed")
+			}
+			if err != nil {
 				return fmt.Errorf("filling %s: %w", name, err)
 			}
 			fmt.Fprintf(s.err, "%s: %d keys in %.0f s, %.2f µs of CPU time each, %d bytes of files\n",

@@ -274,7 +274,7 @@ func (c *runCmd) sweep(o *store.Options) *store.Options {
 	s.Set, _ = data.MadeUp(data.Random, n, c.ValueSize, c.CompressionRatio)
 	s.Reads = min(n, o.Reads/2)
 	if c.Quick {
-		s.CacheBytes = 2 << 20 // a larger one would hold all of the few blocks
+		s.CacheBytes = 2 << 20 // a larger one would hold all blocks
 	}
 	s.Rounds, s.Passes = 1, 1
 	filters := sweptFilters

@@ -179,8 +179,8 @@ func (g *group) leader(t testing.TB) int {
 	return 0
 }
 
-// propose appends a token through the leader, and retries until that is known to have worked. On
-// a busy machine the leader may change meanwhile: then the next one is asked for the outcome.
+// propose appends a token through the leader, and retries until that is known to have worked. On a
+// busy machine the leader may change meanwhile: then propose reads the outcome from the next one.
 func (g *group) propose(t testing.TB, command string) string {
 	t.Helper()
 	key, token, _ := strings.Cut(command, " ")
@@ -239,8 +239,8 @@ func contents(t testing.TB, n *Node) map[string]string {
 	return all
 }
 
-// settle waits until all nodes have applied the same commands, and returns their contents.
-func (g *group) settle(t testing.TB) map[string]string {
+// waitApplied waits until all nodes have applied the same commands, and returns their contents.
+func (g *group) waitApplied(t testing.TB) map[string]string {
 	t.Helper()
 	g.propose(t, "settle x")
 	all, err := g.converge(t)

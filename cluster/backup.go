@@ -9,10 +9,10 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Backup writes a consistent copy of the database, with every command that was acknowledged
-// before the call, and returns its size in bytes. Only the leader can do this; other nodes return
-// ErrNotLeader. Commands continue meanwhile. Backup makes the node take a snapshot, and copies
-// it. After an error, w does not hold a backup.
+// Backup writes a consistent copy of the database, with every command that was acknowledged before
+// the call, and returns its size in bytes. Only the leader can do this; other nodes return
+// ErrNotLeader. The group continues to execute commands meanwhile. Backup makes the node take a
+// snapshot, and copies it. After an error, w does not hold a backup.
 func (n *Node) Backup(ctx context.Context, w io.Writer) (size int64, err error) {
 	if err := n.linearize(ctx); err != nil {
 		return 0, err
@@ -45,8 +45,8 @@ func (r readerUntil) Read(p []byte) (int, error) {
 	return r.r.Read(p)
 }
 
-// RestoreBackup replaces the database with what Backup has written, on all nodes of the group.
-// Only the leader can do this. The group keeps its members. Nobody should write to it meanwhile:
+// RestoreBackup replaces the database with what Backup has written, on all nodes of the group. Only
+// the leader can do this. The group keeps its members. No client should write to it meanwhile:
 // commands in progress fail. size is what Backup returned. If the backup is damaged, nothing
 // changes.
 func (n *Node) RestoreBackup(r io.Reader, size int64) error {

@@ -328,8 +328,8 @@ func (c *chaos) processes(rng *rand.Rand) error {
 	return nil
 }
 
-// membership lets a node join with an empty directory, so that it gets replicas, and removes it, so
-// that the others get them back, again and again.
+// membership repeatedly makes a node join with an empty directory, so that it gets replicas, and
+// removes it, so that the others get them back.
 func (c *chaos) membership(rng *rand.Rand) error {
 	for c.pause(rng, 500*time.Millisecond, 2*time.Second) {
 		if err := c.start(spare); err != nil {

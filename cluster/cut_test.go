@@ -156,8 +156,8 @@ func (g *group) sendSnapshot(t *testing.T, from *Node, to int) {
 }
 
 // TestCutBeforeLog: Raft removes the log after it has installed a snapshot. If the process is
-// killed in between, the log ends before the snapshot. It would accept no further entry, but the
-// node removes it.
+// killed in between, the log ends before the snapshot and would accept no further entry. The node
+// then removes it at the start.
 func TestCutBeforeLog(t *testing.T) {
 	g := newGroup(t, 3)
 	g.startAll(t)
@@ -177,7 +177,7 @@ func TestCutBeforeLog(t *testing.T) {
 	if err := g.start(away); err != nil {
 		t.Fatal(err)
 	}
-	if got := g.settle(t); got["k199"] != "v," || got["k"] != "v," {
+	if got := g.waitApplied(t); got["k199"] != "v," || got["k"] != "v," {
 		t.Errorf("k199 is %q, k %q", got["k199"], got["k"])
 	}
 }
@@ -189,7 +189,7 @@ func TestCutBeforeOtherLog(t *testing.T) {
 	g.config = noSnapshots
 	g.startAll(t)
 	g.propose(t, "k v")
-	g.settle(t)
+	g.waitApplied(t)
 	lead := g.leader(t)
 	term := g.node(lead).raft.CurrentTerm()
 	if err := g.stop(lead); err != nil {
@@ -217,7 +217,7 @@ func TestCutBeforeOtherLog(t *testing.T) {
 	if err := g.start(lead); err != nil {
 		t.Fatal(err)
 	}
-	if got := g.settle(t); got["k199"] != "v," || got["k"] != "v," || got["lost"] != "" {
+	if got := g.waitApplied(t); got["k199"] != "v," || got["k"] != "v," || got["lost"] != "" {
 		t.Errorf("k199 is %q, k %q, lost %q", got["k199"], got["k"], got["lost"])
 	}
 }
@@ -232,7 +232,7 @@ func TestSnapshotAhead(t *testing.T) {
 	g := newGroup(t, 1)
 	t.Cleanup(func() { g.stopAll(t) })
 	send(t, store, id, newStore(t, filepath.Join(g.dir, "n0", "snapshots")))
-	for range 2 { // installs the snapshot; has installed it
+	for range 2 { // the first round installs the snapshot, the second finds it installed
 		if err := g.start(0); err != nil {
 			t.Fatal(err)
 		}
@@ -243,8 +243,8 @@ func TestSnapshotAhead(t *testing.T) {
 	}
 }
 
-// TestForeignLog: a database that is ahead of its log is rejected: new commands would count as
-// applied.
+// TestForeignLog: a database that is ahead of its log is rejected, since new commands would count
+// as applied.
 func TestForeignLog(t *testing.T) {
 	g := newGroup(t, 1)
 	g.startAll(t)

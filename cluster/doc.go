@@ -1,9 +1,9 @@
 // Package cluster replicates a sift database with Raft. Every node holds all of it. It is available
 // as long as a majority of the nodes is, and acknowledged commands are on disk on a majority.
 //
-// A program defines with an Apply function how a command changes the database. Open starts a node,
-// Node.Propose sends a command through the log, and Node.Read and Node.ReadStale read. Consensus
-// comes from github.com/hashicorp/raft, the log from github.com/hashicorp/raft-wal.
+// A program's Apply function defines how a command changes the database. Open starts a node,
+// Node.Propose sends a command through the log, and Node.Read and Node.ReadStale read.
+// github.com/hashicorp/raft provides consensus, github.com/hashicorp/raft-wal the log.
 //
 // FSM and SnapshotStore are for programs that set up Raft themselves.
 package cluster

@@ -20,7 +20,7 @@ import (
 
 var failovers = flag.Int("cluster.failovers", 0, "how often TestFailovers kills a leader; 0: it is skipped")
 
-// rival is a cluster of processes, of siftd or Redis.
+// rival is a cluster of siftd or Redis processes.
 type rival struct {
 	t       *testing.T
 	name    string
@@ -190,7 +190,7 @@ func (r *rival) killAll() {
 	}
 }
 
-func (r *rival) settle(c *redis.ClusterClient) {
+func (r *rival) waitPlaced(c *redis.ClusterClient) {
 	r.t.Helper()
 	var err error
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
@@ -243,7 +243,7 @@ func (r *rival) round(c *redis.ClusterClient, round int) (down time.Duration, ac
 	stop.Store(true)
 	wg.Wait()
 	r.start(victim)
-	r.settle(c)
+	r.waitPlaced(c)
 	return down, acked
 }
 
@@ -294,7 +294,7 @@ func (r *rival) run() (lost int) {
 	r.startAll()
 	defer r.killAll()
 	c := r.client()
-	r.settle(c)
+	r.waitPlaced(c)
 	var downs []time.Duration
 	var acked []string
 	for round := range *failovers {

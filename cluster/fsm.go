@@ -22,8 +22,8 @@ import (
 // an error, nothing is written. The node that the command was proposed to returns reply and error
 // to the caller of Propose. command is valid until Apply returns.
 //
-// The writes of a command, and the notes of what it has read, must fit in 1 GiB. Every node stops
-// at a command that exceeds that, as it does when its database fails, also after a restart.
+// The writes of a command, and the record of what it has read, must fit in 1 GiB. Every node stops
+// at a command that exceeds that, as it does when its database fails, and again after each restart.
 type Apply func(tx *Tx, command []byte) (reply any, err error)
 
 // FSM is a sift database as the state machine of a Raft group. It implements
@@ -34,7 +34,7 @@ type Apply func(tx *Tx, command []byte) (reply any, err error)
 // are applied again from the log, which keeps them until a snapshot has made them durable.
 //
 // When the database fails, as on a full disk, the FSM stops: it applies nothing more and takes no
-// snapshots, and Failed reports it. A node that went on would diverge.
+// snapshots, and Failed reports it. If it continued, the node would diverge from the others.
 type FSM struct {
 	apply  Apply
 	states stateDir
@@ -69,7 +69,7 @@ type testHooks struct {
 // SnapshotStore on the same file system are hard links.
 func OpenFSM(dir string, apply Apply, o *sift.Options) (*FSM, error) {
 	if apply == nil {
-		return nil, errors.New("cluster: there is no Apply function")
+		return nil, errors.New("cluster: the Apply function is nil")
 	}
 	f := &FSM{apply: apply, states: newStateDir(dir, o), moved: make(chan struct{}), failed: make(chan struct{}), swapped: make(chan struct{})}
 	s, err := f.states.open()
@@ -117,7 +117,7 @@ func (f *FSM) Metrics() (m sift.Metrics, err error) {
 }
 
 // View calls fn with the database as it is on this node, which may lag behind others. Node.Read
-// waits until it does not.
+// waits until it is up to date.
 func (f *FSM) View(fn func(*View) error) error {
 	return f.use(func(db *sift.DB) error {
 		s := db.Snapshot()
@@ -195,7 +195,7 @@ func (f *FSM) Apply(log *raft.Log) any {
 		f.advance(log.Index, 0)
 		return result{err: fmt.Errorf("cluster: command %d was applied before", log.Index), fatal: true}
 	}
-	reply, cmdErr, err := f.carryOut(db, log)
+	reply, cmdErr, err := f.execute(db, log)
 	if err != nil {
 		err = f.fail(fmt.Errorf("cluster: command %d: %w", log.Index, err))
 		return result{err: err, fatal: true}
@@ -204,8 +204,8 @@ func (f *FSM) Apply(log *raft.Log) any {
 	return result{reply: reply, err: cmdErr}
 }
 
-// carryOut runs a command and writes its batch and its index.
-func (f *FSM) carryOut(db *sift.DB, log *raft.Log) (reply any, cmdErr, err error) {
+// execute runs a command and writes its batch and its index.
+func (f *FSM) execute(db *sift.DB, log *raft.Log) (reply any, cmdErr, err error) {
 	tx, err := db.Begin(&sift.TxOptions{NoSync: true})
 	if err != nil {
 		return nil, nil, err
@@ -227,7 +227,7 @@ func (f *FSM) carryOut(db *sift.DB, log *raft.Log) (reply any, cmdErr, err error
 }
 
 // StoreConfiguration implements raft.ConfigurationStore. Raft calls it for entries that change the
-// configuration: they count as applied, too.
+// configuration. They count as applied, too.
 func (f *FSM) StoreConfiguration(index uint64, c raft.Configuration) {
 	f.configure(index, c)
 	f.advance(index, 0)
@@ -320,46 +320,46 @@ func (f *FSM) Snapshot() (raft.FSMSnapshot, error) {
 type checkpoint struct {
 	dir, parent string
 	applied     uint64
-	store       *SnapshotStore // into which it was moved, until Release
+	store       *SnapshotStore // the store into which it was moved, until Release
 }
 
 // Persist moves the checkpoint into a SnapshotStore of this package, and streams its files into
 // any other.
 func (c *checkpoint) Persist(sink raft.SnapshotSink) error {
-	if own, ok := sink.(*snapshotSink); ok {
-		c.store = own.store
-		c.store.own.Lock()
-		return own.adopt(c.dir, c.applied)
+	if snapshots, ok := sink.(*snapshotSink); ok {
+		c.store = snapshots.store
+		c.store.ownSnapshotMu.Lock()
+		return snapshots.adopt(c.dir, c.applied)
 	}
 	return writeStream(sink, streamHeader{applied: c.applied, held: c.applied}, c.dir)
 }
 
-// Release implements raft.FSMSnapshot. Raft calls it when it has recorded where the snapshot ends.
+// Release implements raft.FSMSnapshot. Raft calls it once it has recorded where the snapshot ends.
 func (c *checkpoint) Release() {
 	if c.store != nil {
-		c.store.own.Unlock()
+		c.store.ownSnapshotMu.Unlock()
 		c.store = nil
 	}
 	os.RemoveAll(c.parent)
 }
 
-// Restore implements raft.FSM. It creates a database from the snapshot beside the present one, and
-// switches to it by replacing the file that names the current one. Readers of the old one
-// continue. A snapshot is ignored if the database is not behind it.
+// Restore implements raft.FSM. It creates a database from the snapshot next to the current one, and
+// switches to it by replacing CURRENT, the file that names the current one. Readers of the old one
+// continue. Restore ignores a snapshot if the database is not behind it.
 func (f *FSM) Restore(rc io.ReadCloser) error {
 	if err := f.Err(); err != nil {
 		return err
 	}
-	own, isOwn := unwrap(rc).(*snapshotReader)
-	if isOwn && own.meta.Applied <= f.Applied() {
-		f.configure(own.meta.ConfigurationIndex, own.meta.Configuration)
-		f.advance(own.meta.Index, 0)
+	local, isLocal := unwrap(rc).(*snapshotReader)
+	if isLocal && local.meta.Applied <= f.Applied() {
+		f.configure(local.meta.ConfigurationIndex, local.meta.Configuration)
+		f.advance(local.meta.Index, 0)
 		return nil
 	}
 	f.step("begin")
 	next, err := f.states.create(func(dir string) (streamHeader, error) {
-		if isOwn {
-			return own.meta.header(), linkDB(own.db, dir)
+		if isLocal {
+			return local.meta.header(), linkDB(local.db, dir)
 		}
 		return readStream(rc, dir)
 	}, f.step)
@@ -372,13 +372,13 @@ func (f *FSM) Restore(rc io.ReadCloser) error {
 	close(f.swapped)
 	f.swapped = make(chan struct{})
 	f.seen = max(f.seen, next.applied)
-	if isOwn {
-		f.seen = max(f.seen, own.meta.Index)
+	if isLocal {
+		f.seen = max(f.seen, local.meta.Index)
 	}
 	f.wake()
 	f.mu.Unlock()
-	if isOwn {
-		f.configure(own.meta.ConfigurationIndex, own.meta.Configuration)
+	if isLocal {
+		f.configure(local.meta.ConfigurationIndex, local.meta.Configuration)
 	}
 	old.obsolete.Store(true)
 	old.release()

@@ -242,7 +242,7 @@ func TestSnapshotIsLinks(t *testing.T) {
 	}
 }
 
-// TestReadersGoOn: a view continues to read the database that a snapshot has replaced.
+// TestReadersGoOn: a view keeps reading a database after a snapshot has replaced it.
 func TestReadersGoOn(t *testing.T) {
 	a, store := openFSM(t, t.TempDir()), newStore(t, t.TempDir())
 	applyTo(t, a, 1, 50)
@@ -375,7 +375,7 @@ func TestDamagedMeta(t *testing.T) {
 	}
 }
 
-// TestFailure: an FSM whose database fails applies nothing more, and takes no snapshot.
+// TestFailure: after its database has failed, an FSM applies nothing and takes no snapshot.
 func TestFailure(t *testing.T) {
 	f := openFSM(t, t.TempDir())
 	applyTo(t, f, 1, 3)
@@ -400,7 +400,7 @@ func TestFailure(t *testing.T) {
 	}
 }
 
-// TestReservedIsHidden: reads do not see the package's own keys.
+// TestReservedIsHidden: reads do not see the keys that belong to the package.
 func TestReservedIsHidden(t *testing.T) {
 	f := openFSM(t, t.TempDir())
 	applyTo(t, f, 1, 3)

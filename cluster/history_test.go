@@ -197,7 +197,7 @@ func (r *recorder) check(final map[string]string) error {
 	for _, part := range lists.Partition(ops) {
 		switch porcupine.CheckOperationsTimeout(lists, part, 5*time.Minute) {
 		case porcupine.Illegal:
-			return fmt.Errorf("the history of %d operations is not linearizable:\n%s", len(part), told(part))
+			return fmt.Errorf("the history of %d operations is not linearizable:\n%s", len(part), formatOps(part))
 		case porcupine.Unknown:
 			return fmt.Errorf("could not decide about %d operations", len(part))
 		}
@@ -205,8 +205,8 @@ func (r *recorder) check(final map[string]string) error {
 	return nil
 }
 
-// told formats operations, ordered by start time, in ms. Of lists it shows the last tokens.
-func told(ops []porcupine.Operation) string {
+// formatOps formats operations, ordered by start time, in ms. Of lists it shows the last tokens.
+func formatOps(ops []porcupine.Operation) string {
 	slices.SortFunc(ops, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
 	var b strings.Builder
 	for _, op := range ops {

@@ -13,7 +13,7 @@ func TestHoldsOfAnother(t *testing.T) {
 	g.config = calm
 	g.startAll(t)
 	g.propose(t, "k v")
-	g.settle(t)
+	g.waitApplied(t)
 	leader := g.leader(t)
 	n, other := g.node(leader), g.servers[(leader+1)%3]
 	if _, ok := n.Holds(other.ID); !ok {
@@ -28,7 +28,7 @@ func TestHoldsOfAnother(t *testing.T) {
 	if err := n.raft.AddVoter(other.ID, other.Address, 0, 0).Error(); err != nil {
 		t.Fatal(err)
 	}
-	g.settle(t)
+	g.waitApplied(t)
 }
 
 // slowTransport finishes sending a snapshot when the test passes the result.

@@ -188,7 +188,7 @@ func TestLinearizable(t *testing.T) {
 	}
 }
 
-// TestIsolatedLeaders: isolated leaders that go on believing that they lead.
+// TestIsolatedLeaders: isolated leaders that still believe that they lead serve no stale reads.
 func TestIsolatedLeaders(t *testing.T) {
 	tr := trial{seed: *seed, lasts: lasting(4 * time.Second), believe: 2 * time.Second, onlyPartitions: true}
 	if err := tr.run(t); err != nil {

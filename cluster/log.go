@@ -18,13 +18,14 @@ import (
 	"github.com/siftdb/sift/cluster/internal/durable"
 )
 
-// keptLog is by how much a log kept for nodes that are catching up may exceed the size of their
-// snapshot: beyond that, another snapshot costs no more than the log.
+// keptLog is how much larger than their snapshot a log may be that is kept for nodes that are
+// catching up: if it is larger, sending another snapshot costs no more than sending the log.
 const keptLog = 1 << 30
 
 // log is a raft.LogStore that keeps the entries that other nodes are about to need. Raft itself
-// drops entries after each snapshot, including those that a node needs next that is receiving an
-// earlier one. That node would then need one snapshot after another, as long as clients write.
+// drops entries after each snapshot, including the entries that a node needs next while it receives
+// an earlier snapshot. That node would then need one snapshot after another, as long as clients
+// write.
 //
 // After a failure it rejects all writes: raft-wal may overwrite part of what it had written before,
 // and may treat a file as sealed that it could not seal.
@@ -94,8 +95,8 @@ func (l *log) DeleteRange(from, to uint64) error {
 		return err
 	}
 	if to < last { // entries at the start of the log
-		// The last entry stays. It may be where a snapshot ends that will be sent; Raft compares
-		// the next entry with it when there is a newer snapshot.
+		// The last entry stays. A snapshot that will be sent may end with it, and Raft needs its
+		// term for the entries that follow, if there is a newer snapshot by then.
 		if index, size := l.needed(to); l.size() < keptLog+size {
 			to = index
 		}
@@ -117,8 +118,8 @@ func (l *log) Set(key, value []byte) error {
 // that has received a heartbeat. The node stops as after any other failure of the log.
 //
 // Raft writes the term of a vote first, and then the candidate. If it is killed in between, it must
-// not take the candidate of an earlier vote for that of the new one: it would vote for it without
-// comparing the logs.
+// not mistake the candidate of an earlier vote for that of the new one: it would vote for that
+// candidate without comparing the logs.
 func (l *log) SetUint64(key []byte, value uint64) error {
 	err := l.set(func() error {
 		if string(key) == voteTermKey {
@@ -152,8 +153,8 @@ func (l *log) set(change func() error) error {
 	})
 }
 
-// size returns the approximate size of the log in bytes: segments are preallocated. A log that
-// cannot be listed counts as too large to be kept.
+// size returns the approximate size of the log in bytes: segments are preallocated. If the
+// directory cannot be listed, the log counts as too large to be kept.
 func (l *log) size() (total int64) {
 	entries, err := os.ReadDir(l.dir)
 	if err != nil {

@@ -113,7 +113,7 @@ func CutReplica(addr raft.ServerAddress) (node raft.ServerAddress, replica uint6
 // Transport returns the transport of a group. There can be one at a time; close it to create
 // another.
 //
-// A replica that starts without the state of the node's earlier replica of the group needs another
+// A replica that starts without the state of the node's earlier replica of the group needs a new
 // number, which is part of its address: see ReplicaAddr. It must not vote or acknowledge anything
 // in place of the earlier one, which nodes that were down may still consider a member.
 func (m *Mux) Transport(group uint32, replica uint64, logger hclog.Logger) (raft.Transport, error) {
@@ -127,7 +127,7 @@ func (m *Mux) Transport(group uint32, replica uint64, logger hclog.Logger) (raft
 	case m.closed:
 		return nil, net.ErrClosed
 	case m.groups[group] != nil:
-		return nil, errors.New("cluster: the group has a transport")
+		return nil, errors.New("cluster: the group already has a transport")
 	}
 	m.groups[group] = l
 	return raft.NewNetworkTransportWithLogger(l, muxPool, requestTimeout, logger), nil

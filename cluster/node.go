@@ -17,11 +17,11 @@ import (
 
 // Errors of Propose and Read.
 var (
-	// ErrNotLeader: the node does not lead, and the command is not and will not be
-	// applied. Node.Leader may return the node that leads.
+	// ErrNotLeader: the node does not lead, and the command has not been and will not be applied.
+	// Node.Leader may return the node that leads.
 	ErrNotLeader = raft.ErrNotLeader
-	// ErrUnknown: the command may have been applied, may be applied later, or never. The cause is
-	// wrapped.
+	// ErrUnknown: the command may have been applied, may be applied later, or may never be applied.
+	// The cause is wrapped.
 	ErrUnknown = errors.New("cluster: it is unknown whether the command was applied")
 	// ErrClosed: the node has been closed.
 	ErrClosed = raft.ErrRaftShutdown
@@ -46,7 +46,7 @@ type Options struct {
 	Transport raft.Transport
 	// Bootstrap lists the first members of the group. It has no effect once the node has a log.
 	// Each of the first members may list all of them, in the same order. A node that joins later
-	// lists none, and is added by Raft().AddVoter.
+	// lists none; Raft().AddVoter adds it.
 	Bootstrap []raft.Server
 	// DB configures the database; may be nil.
 	DB *sift.Options
@@ -60,10 +60,10 @@ type Options struct {
 	test testHooks
 }
 
-// Defaults returns Raft's defaults, without the legacy metrics, which are duplicates. Heartbeats
-// are expected once a second. Every two to four minutes, a snapshot is taken if at least 8,192
-// entries have been added since the last one. At least the newest 10,240 entries are kept, so that
-// a node that was down for a short time needs no snapshot.
+// Defaults returns Raft's defaults, without the legacy metrics, which are duplicates. A follower
+// expects a heartbeat within a second. Every two to four minutes, a snapshot is taken if at least
+// 8,192 entries have been added since the last one. At least the newest 10,240 entries are kept, so
+// that a node that was down for a short time needs no snapshot.
 func Defaults() *raft.Config {
 	c := raft.DefaultConfig()
 	c.NoLegacyTelemetry = true
@@ -108,8 +108,8 @@ func Open(o Options) (_ *Node, err error) {
 	if config.Logger == nil {
 		config.Logger = hclog.NewNullLogger()
 	}
-	// A snapshot that was received but not installed must be installed now. FSM.Restore ignores
-	// one that the database is not behind.
+	// A snapshot that was received but not installed must be installed at the start. FSM.Restore
+	// ignores it if the database is not behind it.
 	config.NoSnapshotRestoreOnStart = false
 
 	n := &Node{id: config.LocalID, trans: newTransport(o.Transport), closing: make(chan struct{}), watched: make(chan struct{}), ended: make(chan struct{}), barrier: make(chan struct{}, 1)}
@@ -145,8 +145,9 @@ func Open(o Options) (_ *Node, err error) {
 	return n, nil
 }
 
-// startRaft starts Raft, with the given first members if there is no log yet. A term that cannot be
-// written ends the goroutine that writes it (see log.SetUint64), so that is not the caller's.
+// startRaft starts Raft, with the given first members if there is no log yet. It does so on another
+// goroutine than the caller's, because that one ends if Raft cannot write a term: see
+// log.SetUint64.
 func (n *Node) startRaft(config *raft.Config, first []raft.Server) (err error) {
 	done := make(chan struct{})
 	go func() {
@@ -171,8 +172,8 @@ func (n *Node) startRaft(config *raft.Config, first []raft.Server) (err error) {
 	return err
 }
 
-// endBootstrap completes raft.BootstrapCluster if that was interrupted between its two steps. It
-// writes a term, and then the members as the first entry of the log; with a term and without
+// endBootstrap completes a raft.BootstrapCluster that was interrupted between its two steps:
+// writing a term, and writing the members as the first entry of the log. With a term but no
 // members, no node would ever lead.
 func (n *Node) endBootstrap(members raft.Configuration) error {
 	last, err := n.log.LastIndex()
@@ -226,13 +227,13 @@ func (n *Node) installed() (index, term uint64) {
 	return m.Index, m.Term
 }
 
-// candidate returns an ID for which Raft considers a vote request: the given one, or that of some
-// voter. Raft rejects candidates that are not voters in the newest configuration that it knows. A
-// node that is behind may not know the current one, and would reject the only node that can lead,
-// although its vote is needed. What should decide is whether the candidate's log is new enough, as
-// in section 4.1 of Ongaro's thesis on Raft; a removed node that asks for votes while there is a
-// leader is rejected for that reason. Raft does not use the ID for anything else: it records votes
-// by address.
+// candidate returns the ID with which to pass a vote request on to Raft: the given one if it is a
+// voter's, otherwise that of some voter. Raft rejects candidates that are not voters in the newest
+// configuration that it knows. A node that is behind may not know the current configuration, and
+// would reject the only node that can lead, although its vote is needed. Only whether the
+// candidate's log is new enough should decide, as in section 4.1 of Ongaro's thesis on Raft; a
+// removed node that requests votes while there is a leader is rejected because there is one. Raft
+// does not use the ID for anything else: it records votes by address.
 func (n *Node) candidate(id []byte) []byte {
 	f := n.raft.GetConfiguration()
 	if f.Error() != nil {
@@ -253,10 +254,11 @@ func (n *Node) candidate(id []byte) []byte {
 
 // fit drops from a request the entries that precede this node's log. They are in its snapshot, so
 // they were committed, and are the same in the logs of all leaders since. Raft would compare them
-// with entries that the log no longer has, and reject the request; or, without a log, store them
-// before the snapshot. Only a backup that was restored when this node led may not have been
-// committed. Then Raft must reject a request with another entry in its place, or with entries of a
-// later term before it: the leader would count them as stored here.
+// with entries that the log no longer has, and reject the request; or, if the log is empty, store
+// them although the snapshot already covers them. There is one exception: a backup that this node
+// restored when it led is a snapshot that may not have been committed. Then Raft must reject a
+// request with another entry at the snapshot's index, or with entries of a later term before it:
+// the leader would count them as stored here.
 func (n *Node) fit(a *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
 	if a.PrevLogEntry == 0 && len(a.Entries) == 0 { // a heartbeat
 		return a
@@ -289,16 +291,17 @@ func (n *Node) fit(a *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
 	return &b
 }
 
-// reconcile makes log, snapshot and database consistent after a crash.
+// reconcile makes the log, the snapshot and the database consistent after a crash.
 //
-// Raft removes the log after it has installed a snapshot. If it is interrupted before that, the log
-// may end before the snapshot. It would then accept no further entry, since gaps are not allowed.
-// Everything in it is in the snapshot. Or the log may hold another entry where the snapshot ends.
-// Then that entry and those after it were never committed, and Raft would not accept the entries
-// after the snapshot.
+// Raft removes the log after it has installed a snapshot. If it is interrupted before that, there
+// are two cases in which reconcile removes the log. The log may end before the snapshot: then it
+// would accept no further entry, since gaps are not allowed, and everything in it is in the
+// snapshot. Or the log may hold a different entry where the snapshot ends: then that entry and
+// those after it were never committed, and Raft would not accept the entries after the snapshot.
 //
-// A database that is ahead of both belongs to another log. A snapshot may hold commands after its
-// index: the node that took it had restarted, and Raft did not yet know how far the database was.
+// A database that is ahead of both belongs to another log, which is an error. A snapshot may hold
+// commands after its index, if the node that took it had restarted and Raft did not yet know which
+// commands the database held.
 func (n *Node) reconcile(snapshots *SnapshotStore) error {
 	newest, err := snapshots.latest()
 	if err != nil {
@@ -313,7 +316,7 @@ func (n *Node) reconcile(snapshots *SnapshotStore) error {
 		return err
 	}
 	if newest != nil && last > 0 {
-		other, err := n.leadsElsewhere(&newest.SnapshotMeta, first, last)
+		other, err := n.conflictsWith(&newest.SnapshotMeta, first, last)
 		if err != nil {
 			return err
 		}
@@ -332,9 +335,9 @@ func (n *Node) reconcile(snapshots *SnapshotStore) error {
 	return nil
 }
 
-// leadsElsewhere reports whether the log, from first to last, ends before a snapshot or has another
-// entry where the snapshot ends.
-func (n *Node) leadsElsewhere(s *raft.SnapshotMeta, first, last uint64) (bool, error) {
+// conflictsWith reports whether the log, from first to last, ends before a snapshot or has a
+// different entry where the snapshot ends.
+func (n *Node) conflictsWith(s *raft.SnapshotMeta, first, last uint64) (bool, error) {
 	if last < s.Index || first > s.Index {
 		return last < s.Index, nil
 	}
@@ -353,8 +356,8 @@ func (n *Node) watch() {
 	}
 }
 
-// Close stops the node and closes its log and database; the other nodes go on without it. Calls in
-// progress return an error.
+// Close stops the node and closes its log and database; the other nodes continue without it. Calls
+// in progress return an error.
 func (n *Node) Close() error {
 	n.closeOnce.Do(func() {
 		close(n.closing)
@@ -391,8 +394,8 @@ func (n *Node) Raft() *raft.Raft { return n.raft }
 // FSM returns the node's database.
 func (n *Node) FSM() *FSM { return n.fsm }
 
-// Holds returns the index up to which a node has the log, as far as this node, as the leader in the
-// present term, knows. ok is false if it does not know.
+// Holds returns the index up to which a node has the log, as far as this node knows. ok is false if
+// it does not know: only the leader of the current term does.
 func (n *Node) Holds(id raft.ServerID) (index uint64, ok bool) {
 	future := n.raft.GetConfiguration()
 	if future.Error() != nil {
@@ -410,9 +413,9 @@ func (n *Node) Holds(id raft.ServerID) (index uint64, ok bool) {
 func (n *Node) Leader() (raft.ServerAddress, raft.ServerID) { return n.raft.LeaderWithID() }
 
 // Propose replicates a command, which all nodes then apply, and returns what Apply returned on this
-// one. This must be the leader: other nodes return ErrNotLeader at once. If the error is nil or
-// Apply's own, the command is on disk in the logs of a majority, and applied here. An error that
-// matches ErrUnknown means that the command may or may not be applied, possibly later.
+// node. Only the leader can do this: other nodes return ErrNotLeader at once. If the error is nil
+// or was returned by Apply, the command is on disk in the logs of a majority, and applied here. An
+// error that matches ErrUnknown means that the command may or may not be applied, possibly later.
 func (n *Node) Propose(ctx context.Context, command []byte) (any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -450,14 +453,14 @@ func (n *Node) refused(err error) bool {
 
 // Do starts an operation of Raft and waits until it is done or ctx ends. When Raft ends, Do returns
 // ErrClosed, while the operation's future might never complete. If Do returns early, the operation
-// may still be carried out.
+// may still be executed.
 func (n *Node) Do(ctx context.Context, start func(*raft.Raft) raft.Future) error {
 	_, err := await(ctx, n, start)
 	return err
 }
 
-// await is Do, and returns the completed future. Raft never completes a future that it accepts
-// while it ends, and its goroutines can end without its knowledge (see log.SetUint64).
+// await is Do, but returns the completed future. Raft may never complete a future that it accepts
+// while it ends, and its goroutines can end unexpectedly (see log.SetUint64).
 func await[F raft.Future](ctx context.Context, n *Node, start func(*raft.Raft) F) (future F, err error) {
 	done := make(chan F, 1)
 	go func() {
@@ -473,7 +476,7 @@ func await[F raft.Future](ctx context.Context, n *Node, start func(*raft.Raft) F
 	case <-n.ended:
 	}
 	select {
-	case future = <-done: // it completed before
+	case future = <-done: // it completed before Raft ended
 		return future, future.Error()
 	default:
 		return future, ErrClosed

@@ -35,7 +35,7 @@ func TestGroup(t *testing.T) {
 	if err := g.start(away); err != nil {
 		t.Fatal(err)
 	}
-	got := g.settle(t)
+	got := g.waitApplied(t)
 	if want := "v," + strings.Repeat("w,", 10); got["k0"] != want {
 		t.Errorf("k0 is %q, want %q", got["k0"], want)
 	}
@@ -90,7 +90,7 @@ func TestCommandErrors(t *testing.T) {
 	if n := g.node(g.leader(t)); n.fsm.Applied() < before+2 {
 		t.Error("a command that fails is not counted")
 	}
-	g.settle(t)
+	g.waitApplied(t)
 }
 
 // TestIsolatedLeader: a leader that is cut off acknowledges nothing and serves no reads, even
@@ -114,7 +114,7 @@ func TestIsolatedLeader(t *testing.T) {
 		t.Errorf("the new leader: %q", list)
 	}
 	g.net.heal()
-	if got := g.settle(t); got["k"] != "v,w," {
+	if got := g.waitApplied(t); got["k"] != "v,w," {
 		t.Errorf("k is %q", got["k"])
 	}
 }
@@ -141,7 +141,7 @@ func TestCatchUpBySnapshot(t *testing.T) {
 	if err := g.start(away); err != nil {
 		t.Fatal(err)
 	}
-	g.settle(t)
+	g.waitApplied(t)
 	if g.node(away).fsm.states.next == 2 {
 		t.Error("the node has not installed a snapshot")
 	}
@@ -153,7 +153,7 @@ func TestCatchUpBySnapshot(t *testing.T) {
 	if err := g.start(away); err != nil {
 		t.Fatal(err)
 	}
-	if got := g.settle(t); got["k"] != "v,w," {
+	if got := g.waitApplied(t); got["k"] != "v,w," {
 		t.Errorf("k is %q", got["k"])
 	}
 }
@@ -188,7 +188,7 @@ func TestCatchUpUnderLoad(t *testing.T) {
 	for end := time.Now().Add(time.Minute); sent.Load() == 0 && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
-	g.settle(t)
+	g.waitApplied(t)
 	if n := sent.Load(); n != 1 {
 		t.Errorf("%d snapshots were sent", n)
 	}
@@ -249,7 +249,7 @@ func TestBackup(t *testing.T) {
 			t.Errorf("a backup that is %s is restored", name)
 		}
 	}
-	if got := h.settle(t); got["other"] != "v," || got["k0"] != "" {
+	if got := h.waitApplied(t); got["other"] != "v," || got["k0"] != "" {
 		t.Errorf("after damaged backups, other is %q, k0 %q", got["other"], got["k0"])
 	}
 	if err := to.RestoreBackup(&backup, size); err != nil {
@@ -258,7 +258,7 @@ func TestBackup(t *testing.T) {
 	h.propose(t, "k0 w")
 	check := func() {
 		t.Helper()
-		got := h.settle(t)
+		got := h.waitApplied(t)
 		if got["k0"] != "v,w," || got["k59"] != "v," || got["other"] != "" {
 			t.Errorf("after the restore: k0 is %q, k59 %q, other %q", got["k0"], got["k59"], got["other"])
 		}
@@ -269,7 +269,7 @@ func TestBackup(t *testing.T) {
 	check()
 }
 
-// TestLateSnapshot: a snapshot that a follower is ahead of, such as one that was sent twice,
+// TestLateSnapshot: a snapshot that is behind the follower, such as one that was sent twice,
 // removes nothing. Raft itself would drop the whole log.
 func TestLateSnapshot(t *testing.T) {
 	g := newGroup(t, 3)
@@ -290,7 +290,7 @@ func TestLateSnapshot(t *testing.T) {
 	for i := range 20 {
 		g.propose(t, fmt.Sprintf("a w%d", i))
 	}
-	want := g.settle(t)
+	want := g.waitApplied(t)
 	sink, err := g.node(to).snapshots.Create(raft.SnapshotVersionMax, snapshots[0].Index, snapshots[0].Term, raft.Configuration{}, 0, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -339,8 +339,9 @@ func TestLateSnapshot(t *testing.T) {
 	}
 }
 
-// TestRestoredAlone: a node that restored a backup when it led, and then was replaced before the
-// others had it, does not continue with the new leader's log: its database is another one.
+// TestRestoredAlone: a node that restored a backup when it led, and was replaced as leader before
+// the others had the backup, does not continue with the new leader's log, since its database
+// differs.
 func TestRestoredAlone(t *testing.T) {
 	g := newGroup(t, 1)
 	g.config = noSnapshots
@@ -392,7 +393,7 @@ func TestBehindSnapshot(t *testing.T) {
 	for i := range 30 {
 		g.propose(t, fmt.Sprintf("k%d %s", i, strings.Repeat("w", 500))) // several segments of the log
 	}
-	g.settle(t)
+	g.waitApplied(t)
 	if err := g.node(to).raft.Snapshot().Error(); err != nil {
 		t.Fatal(err)
 	}
@@ -420,7 +421,7 @@ func TestBehindSnapshot(t *testing.T) {
 			t.Errorf("%d entries are refused: %v", n, err)
 		}
 	}
-	g.settle(t)
+	g.waitApplied(t)
 }
 
 // TestInstallFails: a snapshot that was received but could not be installed does not count as

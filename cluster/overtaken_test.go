@@ -22,7 +22,7 @@ func (g *group) waitLost(t *testing.T, i int) {
 	id := replica{g.servers[i].ID, g.servers[i].Address}
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		leader.mu.Lock()
-		_, reached := leader.reach[id]
+		_, reached := leader.progress[id]
 		leader.mu.Unlock()
 		if !reached {
 			return
@@ -33,9 +33,9 @@ func (g *group) waitLost(t *testing.T, i int) {
 	}
 }
 
-// TestOvertakenSnapshot: a node that takes its own snapshot while it receives a newer one keeps
-// the newer one, and continues from there. Raft would continue from the node's own, without the
-// log after it.
+// TestOvertakenSnapshot: a node that takes a snapshot while it receives a newer one keeps the newer
+// one, and continues from there. Raft would continue from the one that the node has taken, without
+// the log after it.
 func TestOvertakenSnapshot(t *testing.T) {
 	g := newGroup(t, 3)
 	g.config = noSnapshots
@@ -51,7 +51,7 @@ func TestOvertakenSnapshot(t *testing.T) {
 	for i := range 20 {
 		g.propose(t, fmt.Sprintf("k%d v", i))
 	}
-	g.settle(t)
+	g.waitApplied(t)
 	if g.leader(t) == 0 {
 		if err := g.node(0).raft.LeadershipTransfer().Error(); err != nil {
 			t.Fatal(err)
@@ -98,7 +98,7 @@ func TestOvertakenSnapshot(t *testing.T) {
 	if err := own.Error(); err == nil {
 		t.Error("a snapshot is taken that is older than the one that the node has received")
 	}
-	g.settle(t)
+	g.waitApplied(t)
 	if last, has := g.node(0).raft.LastIndex(), g.node(g.leader(t)).raft.LastIndex(); last < has {
 		t.Errorf("the node has entry %d, of %d", last, has)
 	}

@@ -56,7 +56,7 @@ var siftdFaults = []struct {
 	"TestGroupDeposed", "internal/serve",
 }, {
 	"a leader transfers its leadership before it has confirmed its replies",
-	[]plant.Edit{{File: "internal/serve/group.go", Old: "s.unconfirmed.Lock() // nobody takes it any more\n\tdefer s.unconfirmed.Unlock()", New: ""}},
+	[]plant.Edit{{File: "internal/serve/group.go", Old: "s.unconfirmed.Lock() // no client takes it any more\n\tdefer s.unconfirmed.Unlock()", New: ""}},
 	"TestGroupRetires", "internal/serve",
 }, {
 	"the time at which a key has expired is not replicated",
@@ -70,7 +70,7 @@ var siftdFaults = []struct {
 	"a snapshot without its last batch",
 	[]plant.Edit{
 		{File: "cluster/fsm.go", Old: "\tapplied uint64        // the last command that state holds\n", New: "\tapplied uint64        // the last command that state holds\n\tlast    []byte\n"},
-		{File: "cluster/fsm.go", Old: "\treply, cmdErr, err := f.carryOut(db, log)\n", New: "\tf.last = log.Data\n\treply, cmdErr, err := f.carryOut(db, log)\n"},
+		{File: "cluster/fsm.go", Old: "\treply, cmdErr, err := f.execute(db, log)\n", New: "\tf.last = log.Data\n\treply, cmdErr, err := f.execute(db, log)\n"},
 		{File: "cluster/fsm.go", Old: "\t\treturn db.Checkpoint(s.dir)\n", New: `		if err := db.Checkpoint(s.dir); err != nil || len(f.last) < 17 || f.last[0] != 'W' {
 			return err
 		}

@@ -20,7 +20,7 @@ import (
 	"github.com/siftdb/sift/internal/torture/plant"
 )
 
-// process is a node in its own process: the program of examples/processes.
+// process is a node in another process: the program of examples/processes.
 type process struct {
 	client *http.Client
 	addr   string
@@ -136,8 +136,8 @@ func (p *processes) kill(i int) {
 	}
 }
 
-// TestProcesses: kill -9 and pauses. A paused leader still believes that it leads when
-// it resumes, although others have elected another.
+// TestProcesses: nodes are killed with SIGKILL, and paused. When a paused leader resumes, it still
+// believes that it leads, although the others have elected another leader.
 func TestProcesses(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no SIGSTOP")

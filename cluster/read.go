@@ -7,17 +7,18 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// ReadStale calls fn with the database as it is on this node. It may lag behind, and on a node that
-// is cut off it stays behind. It never goes back in time, and shows only committed commands.
+// ReadStale calls fn with the database as it is on this node, which may lag behind, for as long as
+// the node is cut off from the others. It never goes back in time, and shows only committed
+// commands.
 func (n *Node) ReadStale(fn func(*View) error) error { return n.fsm.View(fn) }
 
-// Read calls fn with a view that holds every command that was acknowledged, by any node, before
-// Read was called. Only the leader can do this; others return ErrNotLeader.
+// Read calls fn with a view that includes every command that any node had acknowledged when Read
+// was called. Only the leader can do this; other nodes return ErrNotLeader.
 //
 // The leader notes the commit index. It waits until a majority has answered a heartbeat that was
 // sent after that, which shows that there was no other leader when Read was called, and until the
-// log is applied up to that index. It depends on no clock. Read writes nothing, except that a new
-// leader first commits an entry in its term: until then it does not know what is committed.
+// log is applied up to that index. Read does not depend on clocks. Read writes nothing, except that
+// a new leader first commits an entry in its term: until then it does not know what is committed.
 func (n *Node) Read(ctx context.Context, fn func(*View) error) error {
 	if err := n.linearize(ctx); err != nil {
 		return err
@@ -63,7 +64,8 @@ func (n *Node) Confirm(ctx context.Context, term uint64) error {
 	}
 }
 
-// lead ensures that the leader has committed an entry in its term, and has applied all before it.
+// lead ensures that the leader has committed an entry in its term, and has applied all entries
+// before it.
 func (n *Node) lead(ctx context.Context, term uint64) error {
 	select {
 	case n.barrier <- struct{}{}:
@@ -82,8 +84,8 @@ func (n *Node) lead(ctx context.Context, term uint64) error {
 	return nil
 }
 
-// confirmed reports whether a majority has recognized the leader of a term in answers
-// to heartbeats that were sent after a moment.
+// confirmed reports whether a majority has recognized the leader of a term in answers to heartbeats
+// that were sent after the time after.
 func (n *Node) confirmed(term, after uint64) bool {
 	future := n.raft.GetConfiguration()
 	if future.Error() != nil {
@@ -92,8 +94,8 @@ func (n *Node) confirmed(term, after uint64) bool {
 	return n.trans.majority(future.Configuration(), n.id, term, after)
 }
 
-// applyAll returns when everything that was in the log before is applied. The FSM does not see
-// barriers, nor the first entries of terms, so it is told.
+// applyAll returns when everything that was in the log before is applied. Raft does not pass
+// barriers, nor the first entries of terms, to the FSM, so applyAll advances it.
 func (n *Node) applyAll(ctx context.Context) error {
 	future, err := await(ctx, n, func(r *raft.Raft) raft.Future { return r.Barrier(0) })
 	if err == nil {

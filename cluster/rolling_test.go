@@ -112,8 +112,7 @@ func TestRollingRestart(t *testing.T) {
 	}
 }
 
-// TestGoesOn: a follower that was killed and restarted never shows older values than
-// before.
+// TestGoesOn: a follower that was killed and restarted never shows older values than it did before.
 func TestGoesOn(t *testing.T) {
 	redis.SetLogger(silent{})
 	p, addrs, members := startWire(t, "--snapshot-entries", "1000000")

@@ -39,13 +39,14 @@ const (
 // newest snapshot, and those that are being read.
 type SnapshotStore struct {
 	dir string
-	// holds reports whether the node has the log up to an entry, and so rejects snapshots that
-	// end there; may be nil
+	// holds reports whether the node has the log up to an entry; it then rejects snapshots that end
+	// there. It may be nil.
 	holds func(index, term uint64) bool
 
-	// own is held from when the node's own snapshot is put into the store until Raft continues from
-	// it, and while a received one is published: Raft would continue from the older of the two.
-	own sync.Mutex
+	// ownSnapshotMu is held from the moment when a snapshot that the node has taken is put into the
+	// store until Raft has recorded it, and while a received one is published. Otherwise Raft could
+	// continue from the older of the two.
+	ownSnapshotMu sync.Mutex
 
 	mu      sync.Mutex
 	counter uint64
@@ -271,10 +272,11 @@ func (s *SnapshotStore) Create(version raft.SnapshotVersion, index, term uint64,
 	return sink, nil
 }
 
-// errOvertaken rejects the node's own snapshot: the node has received a newer one meanwhile.
+// errOvertaken rejects a snapshot that the node has taken: it has received a newer one meanwhile.
 var errOvertaken = errors.New("cluster: the node has a newer snapshot")
 
-// errCovered rejects a received snapshot. Sent again, it is acknowledged.
+// errCovered rejects a received snapshot. If the leader sends it again, it is acknowledged: see
+// Node.covers.
 var errCovered = errors.New("cluster: the node already has everything in the snapshot")
 
 // snapshotSink is a raft.SnapshotSink. It either adopts a directory or unpacks a stream as it
@@ -295,8 +297,8 @@ func (s *snapshotSink) ID() string { return s.meta.ID }
 
 func (s *snapshotSink) db() string { return filepath.Join(s.dir, snapshotDB) }
 
-// adopt takes a database that ends with the given command. The caller holds store.own until the
-// snapshot has been closed.
+// adopt moves a database that ends with the given command into the snapshot. The caller holds
+// store.ownSnapshotMu until Raft has recorded the snapshot.
 func (s *snapshotSink) adopt(db string, applied uint64) error {
 	s.adopted = true
 	s.store.mu.Lock()
@@ -324,7 +326,7 @@ func (s *snapshotSink) adopt(db string, applied uint64) error {
 
 func (s *snapshotSink) Write(p []byte) (int, error) {
 	if s.pipe == nil {
-		// Since Node.covers, Raft may have handled a request that arrived before this one.
+		// Since the call of Node.covers, Raft may have handled a request that arrived earlier.
 		if holds := s.store.holds; holds != nil && holds(s.meta.Index, s.meta.Term) {
 			return 0, errCovered
 		}
@@ -388,8 +390,8 @@ func (s *snapshotSink) finish() error {
 		return err
 	}
 	if !s.adopted {
-		s.store.own.Lock()
-		defer s.store.own.Unlock()
+		s.store.ownSnapshotMu.Lock()
+		defer s.store.ownSnapshotMu.Unlock()
 	}
 	final := strings.TrimSuffix(s.dir, tempSuffix)
 	if err := vfs.OS.Rename(s.dir, final); err != nil {
@@ -402,8 +404,8 @@ func (s *snapshotSink) finish() error {
 	return nil
 }
 
-// check opens the database that was received. Raft panics if a backup cannot be restored after it
-// was closed here.
+// check opens the database that was received: once a backup has been closed without an error, Raft
+// panics if it cannot be restored.
 func (s *snapshotSink) check() error {
 	db, err := sift.Open(s.db(), &sift.Options{ReadOnly: true})
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// TestTermNotWritten: a node that cannot write its term or its vote stops; the others go on.
+// TestTermNotWritten: a node that cannot write its term or its vote stops; the others continue.
 func TestTermNotWritten(t *testing.T) {
 	g := newGroup(t, 3)
 	g.startAll(t)
@@ -44,7 +44,7 @@ func TestTermNotWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.propose(t, "k w")
-	if got := g.settle(t); got["k"] != "v,w," {
+	if got := g.waitApplied(t); got["k"] != "v,w," {
 		t.Errorf("k is %q", got["k"])
 	}
 }
@@ -74,8 +74,8 @@ func TestTermNotWrittenAtStart(t *testing.T) {
 	}
 }
 
-// TestBootstrapInterrupted: a node was killed when it had written its first term, but not yet the
-// first members. It writes them when it is started again.
+// TestBootstrapInterrupted: a node that was killed after it had written its first term, but before
+// it had written the first members, writes them when it is started again.
 func TestBootstrapInterrupted(t *testing.T) {
 	g := newGroup(t, 1)
 	l, err := openLog(filepath.Join(g.dir, "n0", "raft"), 4<<10, hclog.NewNullLogger(), func(most uint64) (uint64, int64) { return most, 0 }, func(err error) { t.Error(err) })
@@ -120,8 +120,8 @@ func TestVoteInterrupted(t *testing.T) {
 	}
 }
 
-// TestCallsEnd: calls return when Raft ends, by Close or because a term cannot be written. So do
-// later calls, and calls without a deadline.
+// TestCallsEnd: calls return when Raft ends, by Close or because a term cannot be written; so do
+// later calls. They need no deadline for that.
 func TestCallsEnd(t *testing.T) {
 	for name, end := range map[string]func(g *group, lead int) error{
 		"closed": func(g *group, lead int) error { return g.stop(lead) },
@@ -149,7 +149,7 @@ func TestCallsEnd(t *testing.T) {
 				calls.Go(func() {
 					for n.Confirm(context.Background(), term) == nil {
 					}
-					for range 3 { // no node leads any more
+					for range 3 { // no node is leader any more
 						if n.Confirm(context.Background(), term) == nil {
 							t.Error("confirmed")
 						}

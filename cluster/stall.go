@@ -9,26 +9,26 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// stallTime is how long the arrival of a snapshot may pause. A node does nothing else while it
-// receives one, not even vote, and hashicorp/raft's transport would wait for as long as the sender
-// is paused, or until the network reports that it is gone.
+// stallTime is how long an incoming snapshot may stall. A node does nothing else while it receives
+// one, not even vote, and hashicorp/raft's transport would wait for as long as the sender is
+// paused, or until the network reports that the connection is lost.
 const stallTime = requestTimeout
 
 // arrivalBytes is how much of a snapshot is read at once.
 const arrivalBytes = 256 << 10
 
-var errStalled = errors.New("cluster: a snapshot has stopped arriving")
+var errStalled = errors.New("cluster: an incoming snapshot has stalled")
 
-// arrival is a snapshot that another node sends. Reads fail if nothing arrives for stallTime, or if
-// the transport is stopped. Whatever arrives later is discarded.
-type arrival struct {
+// incomingSnapshot is a snapshot that another node sends. Reads fail if nothing arrives for
+// stallTime, or if the transport is stopped. What arrives after that is discarded.
+type incomingSnapshot struct {
 	*io.PipeReader
 	ended chan struct{} // closed when the connection is no longer read
 }
 
-func (t *transport) arrive(from io.Reader) *arrival {
+func (t *transport) receiveSnapshot(from io.Reader) *incomingSnapshot {
 	r, w := io.Pipe()
-	a := &arrival{r, make(chan struct{})}
+	a := &incomingSnapshot{r, make(chan struct{})}
 	go func() {
 		select {
 		case <-t.closed:
@@ -55,10 +55,10 @@ func (t *transport) arrive(from io.Reader) *arrival {
 	return a
 }
 
-// send sends a snapshot, until the transport is stopped: otherwise a receiver that does not read
-// would keep this node from shutting down.
-func (t *transport) send(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
-	from := &departure{r: data}
+// sendSnapshot sends a snapshot, but returns when the transport is stopped: otherwise a receiver
+// that does not read would keep this node from shutting down.
+func (t *transport) sendSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
+	from := &outgoingSnapshot{r: data}
 	done := make(chan error, 1)
 	var theirs raft.InstallSnapshotResponse
 	go func() { done <- t.Transport.InstallSnapshot(id, target, args, &theirs, from) }()
@@ -72,14 +72,14 @@ func (t *transport) send(id raft.ServerID, target raft.ServerAddress, args *raft
 	}
 }
 
-// departure is a snapshot that is sent to another node.
-type departure struct {
+// outgoingSnapshot is a snapshot that is sent to another node.
+type outgoingSnapshot struct {
 	mu    sync.Mutex
 	r     io.Reader
 	ended bool
 }
 
-func (d *departure) Read(p []byte) (int, error) {
+func (d *outgoingSnapshot) Read(p []byte) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.ended {
@@ -89,7 +89,7 @@ func (d *departure) Read(p []byte) (int, error) {
 }
 
 // end makes further reads fail, and returns when none is in progress.
-func (d *departure) end() {
+func (d *outgoingSnapshot) end() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.ended = true

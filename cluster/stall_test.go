@@ -9,8 +9,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// stopped returns the first part of a snapshot whose sender has stopped: the rest
-// never arrives.
+// stopped returns the first part of a snapshot; the rest never arrives.
 func stopped() io.Reader {
 	begun := false
 	return readerFunc(func(p []byte) (int, error) {
@@ -80,7 +79,7 @@ func TestCloseWhileStalled(t *testing.T) {
 
 // TestCloseWhileSending: a node that is sending a snapshot stops at once.
 func TestCloseWhileSending(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0") // and never reads
+	ln, err := net.Listen("tcp", "127.0.0.1:0") // accepts, but never reads
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ var errStream = errors.New("the snapshot is damaged")
 
 // streamHeader identifies the part of the log that a snapshot represents.
 type streamHeader struct {
-	index   uint64 // where the snapshot ends; 0 if unknown
+	index   uint64 // the log index at which the snapshot ends; 0 if unknown
 	applied uint64 // the last command in the snapshot
 	held    uint64 // the index that the database holds; it differs from applied after a backup was restored
 }
@@ -66,7 +66,7 @@ func decodeHeader(src []byte) (h streamHeader, err error) {
 	}
 	body, sum := src[:streamHeaderLen-4], binary.LittleEndian.Uint32(src[streamHeaderLen-4:])
 	if crc32.Checksum(body, castagnoli) != sum {
-		return h, fmt.Errorf("%w: checksum of the header", errStream)
+		return h, fmt.Errorf("%w: wrong checksum of the header", errStream)
 	}
 	body = body[len(streamMagic):]
 	h.index, h.applied, h.held = binary.LittleEndian.Uint64(body), binary.LittleEndian.Uint64(body[8:]), binary.LittleEndian.Uint64(body[16:])
@@ -159,7 +159,7 @@ func readStream(r io.Reader, dir string) (h streamHeader, err error) {
 	var extra [1]byte
 	if n, err := r.Read(extra[:]); n > 0 || err != io.EOF {
 		if n > 0 || err == nil {
-			err = fmt.Errorf("%w: there are trailing bytes", errStream)
+			err = fmt.Errorf("%w: it has trailing bytes", errStream)
 		}
 		return h, err
 	}
@@ -207,7 +207,7 @@ func readStreamFile(r io.Reader, dir string) (more bool, err error) {
 		err = readFull(r, length[:4])
 	}
 	if err == nil && binary.LittleEndian.Uint32(length[:]) != sum.Sum32() {
-		err = fmt.Errorf("%w: checksum of %s", errStream, name)
+		err = fmt.Errorf("%w: wrong checksum of %s", errStream, name)
 	}
 	if err == nil {
 		err = f.Sync()

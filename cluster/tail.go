@@ -29,12 +29,12 @@ const (
 	walCommit = 3
 )
 
-// tailFS removes the remains of incomplete writes from the file that raft-wal appends to, when it
-// is opened: raft-wal would overwrite only their start, and later read the rest as if it followed
-// the new writes. A write that has sealed the file is replaced by one that does not, because
-// raft-wal neither continues such a file nor starts the next one.
+// tailFS repairs the file that raft-wal appends to when it is opened. It removes the remains of
+// incomplete writes: raft-wal would overwrite only their start, and later read the rest as if it
+// followed the new writes. And it replaces a write that seals the file by one that does not,
+// because raft-wal neither continues a sealed file nor starts the next one.
 //
-// Acknowledged entries are left alone. Damage to them is an error.
+// It does not change acknowledged entries. Damage to them is an error.
 type tailFS struct{ types.VFS }
 
 // OpenWriter implements types.VFS.
@@ -43,13 +43,13 @@ func (s tailFS) OpenWriter(dir, name string) (types.WritableFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := mendTail(f); err != nil {
+	if err := repairTail(f); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), f.Close())
 	}
 	return f, nil
 }
 
-func mendTail(f types.WritableFile) error {
+func repairTail(f types.WritableFile) error {
 	data, err := io.ReadAll(io.NewSectionReader(f, 0, 1<<32))
 	if err != nil {
 		return err
@@ -84,8 +84,8 @@ func writeSynced(f types.WritableFile, p []byte, at int) error {
 	return f.Sync()
 }
 
-// walkWrites returns where the last complete write ends and begins, and where the index is that it
-// wrote, 0 if there is none.
+// walkWrites returns where the last complete write ends and begins, and the offset of the index in
+// it, 0 if there is none.
 func walkWrites(data []byte) (end, begin, index int) {
 	at, seen := walHeader, 0
 	for at+walFrame <= len(data) {

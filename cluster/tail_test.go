@@ -63,8 +63,8 @@ func tryTail(t *testing.T, dir string) (*log, error) {
 	return openLog(dir, 4<<10, hclog.NewNullLogger(), func(most uint64) (uint64, int64) { return most, 0 }, func(err error) { t.Error(err) })
 }
 
-// TestTail: the remains of an incomplete write do no harm, and neither does a sealed file
-// without a successor.
+// TestTail: a log can be opened and continued after an incomplete write, and with a sealed last
+// file.
 func TestTail(t *testing.T) {
 	frames := func(kind byte) []byte { return bytes.Repeat([]byte{kind, 0, 0, 0, 0, 0, 0, 0}, 100) }
 	for name, change := range map[string]func(data []byte, ends []int) (last uint64){

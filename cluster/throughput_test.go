@@ -31,7 +31,7 @@ const (
 	throughputValue   = 100 // bytes
 )
 
-// load is the work of the clients: one command, in pipelines of a given depth.
+// load is the work of the clients: a command, in pipelines of a given depth.
 type load struct {
 	command string
 	depth   int
@@ -131,7 +131,7 @@ func (r *rival) measureAll(loads []load) (out []figure) {
 	r.startAll()
 	defer r.killAll()
 	client := r.client()
-	r.settle(client)
+	r.waitPlaced(client)
 	owned := r.owned(client)
 	all := slices.Concat(owned...)
 	slices.SortFunc(all, func(a, b string) int { return slotOf(a) - slotOf(b) })
@@ -156,7 +156,7 @@ func (r *rival) measureAll(loads []load) (out []figure) {
 	return out
 }
 
-// owned returns the keys of each node, once leaders no longer move.
+// owned waits until leaders no longer change, and returns the keys of each node.
 func (r *rival) owned(client *redis.ClusterClient) (keys [][]string) {
 	var before string
 	calm := 0
@@ -208,7 +208,7 @@ func TestSlotOf(t *testing.T) {
 	}
 }
 
-// measure runs clients that put a load on the nodes that own keys.
+// measure runs clients that put a load on the nodes that lead the keys' groups.
 func (r *rival) measure(owned [][]string, l load) (f figure, err error) {
 	var nodes []int
 	for i := range owned {

@@ -17,7 +17,7 @@ type TLS struct {
 
 // configs returns the configurations that a node uses as a server and as a client.
 func (t *TLS) configs() (server, client *tls.Config) {
-	own := []tls.Certificate{t.Certificate}
-	return &tls.Config{Certificates: own, ClientCAs: t.Authority, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13},
-		&tls.Config{Certificates: own, RootCAs: t.Authority, MinVersion: tls.VersionTLS13}
+	certs := []tls.Certificate{t.Certificate}
+	return &tls.Config{Certificates: certs, ClientCAs: t.Authority, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13},
+		&tls.Config{Certificates: certs, RootCAs: t.Authority, MinVersion: tls.VersionTLS13}
 }

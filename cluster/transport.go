@@ -33,10 +33,10 @@ func ListenTCP(address, advertise string, logger hclog.Logger) (raft.Transport, 
 }
 
 // transport records which nodes have recognized this node as the leader, and when the request was
-// sent. Time is a counter: each request takes the next number.
+// sent that they answered. Time is a counter: each request takes the next number.
 //
-// VerifyLeader is not enough for reads: it also counts the answer to a heartbeat that was sent
-// before it was called, and another leader may have been elected after that answer.
+// Raft's VerifyLeader is not enough for reads: it also counts answers to heartbeats that were sent
+// before it was called, and another leader may have been elected after such an answer.
 type transport struct {
 	raft.Transport
 
@@ -45,37 +45,38 @@ type transport struct {
 	closed chan struct{}
 	stall  time.Duration // stallTime, except in tests
 
-	mu    sync.Mutex
-	clock uint64
-	acks  map[replica]ack
-	held  map[replica]held
-	reach map[replica]reach
-	sends map[*raft.InstallSnapshotRequest]bool // in progress
+	mu       sync.Mutex
+	clock    uint64
+	acks     map[replica]ack
+	held     map[replica]held
+	progress map[replica]progress
+	sends    map[*raft.InstallSnapshotRequest]bool // in progress
 }
 
-// replica identifies a node's replica of a group. Its successor has another address, and none of
-// its state.
+// replica identifies a node's replica of a group. A replica that the node creates after it has
+// another address, and none of its state.
 type replica struct {
 	id   raft.ServerID
 	addr raft.ServerAddress
 }
 
-// ack records that a node has recognized the leader of a term, later than after.
+// ack records that a node has recognized the leader of a term, in the answer to a request that was
+// sent at the time after.
 type ack struct{ term, after uint64 }
 
 func newTransport(t raft.Transport) *transport {
 	return &transport{
 		Transport: t, in: make(chan raft.RPC), closed: make(chan struct{}), stall: stallTime,
-		acks: map[replica]ack{}, held: map[replica]held{}, reach: map[replica]reach{}, sends: map[*raft.InstallSnapshotRequest]bool{},
+		acks: map[replica]ack{}, held: map[replica]held{}, progress: map[replica]progress{}, sends: map[*raft.InstallSnapshotRequest]bool{},
 	}
 }
 
 // Consumer implements raft.Transport.
 func (t *transport) Consumer() <-chan raft.RPC { return t.in }
 
-// receive passes requests on to Raft until Close, as fit and candidate return them. A snapshot
-// that has nothing new is acknowledged instead: see Node.covers. Requests that follow a snapshot
-// are read once it has been installed.
+// receive passes requests on to Raft until Close, as fit and candidate have changed them. A
+// snapshot that contains nothing new is acknowledged instead: see Node.covers. Requests that follow
+// a snapshot are read once it has been installed.
 func (t *transport) receive(covers func(*raft.InstallSnapshotRequest) bool, fit func(*raft.AppendEntriesRequest) *raft.AppendEntriesRequest, candidate func(id []byte) []byte) {
 	for {
 		var rpc raft.RPC
@@ -86,7 +87,7 @@ func (t *transport) receive(covers func(*raft.InstallSnapshotRequest) bool, fit 
 		}
 		respond := rpc.RespChan
 		var installed chan raft.RPCResponse
-		var comes *arrival
+		var incoming *incomingSnapshot
 		switch req := rpc.Command.(type) {
 		case *raft.AppendEntriesRequest:
 			rpc.Command = fit(req)
@@ -104,8 +105,8 @@ func (t *transport) receive(covers func(*raft.InstallSnapshotRequest) bool, fit 
 				continue
 			}
 			installed = make(chan raft.RPCResponse, 1)
-			comes = t.arrive(rpc.Reader)
-			rpc.RespChan, rpc.Reader = installed, comes
+			incoming = t.receiveSnapshot(rpc.Reader)
+			rpc.RespChan, rpc.Reader = installed, incoming
 		}
 		select {
 		case t.in <- rpc:
@@ -117,8 +118,8 @@ func (t *transport) receive(covers func(*raft.InstallSnapshotRequest) bool, fit 
 		}
 		select {
 		case r := <-installed:
-			go func() { // the connection is read until then
-				<-comes.ended
+			go func() { // until then, the snapshot is read from the connection
+				<-incoming.ended
 				respond <- r
 			}()
 		case <-t.closed:
@@ -127,14 +128,14 @@ func (t *transport) receive(covers func(*raft.InstallSnapshotRequest) bool, fit 
 	}
 }
 
-// skip reads a snapshot to its end, because the sender waits for that, and acknowledges it. It
-// returns at the latest when the connection is closed.
+// skip reads a snapshot to its end, which the sender waits for, and acknowledges it. It returns at
+// the latest when the connection is closed.
 func skip(rpc raft.RPC, req *raft.InstallSnapshotRequest) {
 	_, err := io.Copy(io.Discard, rpc.Reader)
 	rpc.Respond(&raft.InstallSnapshotResponse{RPCHeader: req.RPCHeader, Term: req.Term, Success: err == nil}, err)
 }
 
-// now returns a time that precedes those of all requests sent later.
+// now returns a time that is before those of all later requests.
 func (t *transport) now() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -147,9 +148,9 @@ func (t *transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, a
 	sent := t.now()
 	err := t.Transport.AppendEntries(id, target, args, resp)
 	if err == nil {
-		t.holds(replica{id, target}, args, resp)
+		t.noteHeld(replica{id, target}, args, resp)
 	} else {
-		t.lost(replica{id, target})
+		t.noteUnreachable(replica{id, target})
 	}
 	if err == nil && resp.Success && resp.Term == args.Term {
 		t.mu.Lock()
@@ -185,10 +186,10 @@ func (t *transport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, 
 	if p, ok := t.Transport.(raft.WithPreVote); ok {
 		return p.RequestPreVote(id, target, args, resp)
 	}
-	return errors.New("cluster: the transport has no pre-votes")
+	return errors.New("cluster: the transport does not support pre-votes")
 }
 
-// stop ends the calls that would keep Raft from shutting down.
+// stop makes the calls return that would keep Raft from shutting down.
 func (t *transport) stop() { t.once.Do(func() { close(t.closed) }) }
 
 // Close implements raft.WithClose.
@@ -203,8 +204,8 @@ func (t *transport) Close() error {
 // held records that a node has the leader's log of a term up to an index.
 type held struct{ term, index uint64 }
 
-// holds records how much of the log a node has. Heartbeats do not show that.
-func (t *transport) holds(id replica, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) {
+// noteHeld records how much of the log a node has. Heartbeats do not show that.
+func (t *transport) noteHeld(id replica, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) {
 	index := args.PrevLogEntry
 	if n := len(args.Entries); n > 0 {
 		index = args.Entries[n-1].Index
@@ -216,40 +217,40 @@ func (t *transport) holds(id replica, args *raft.AppendEntriesRequest, resp *raf
 	if h := t.held[id]; h.term < args.Term || h.term == args.Term && h.index < index {
 		t.held[id] = held{args.Term, index}
 	}
-	if r := t.reach[id]; r.index < index || args.PrevLogEntry < r.index {
-		t.reach[id] = reach{index: index, at: time.Now(), size: r.size}
+	if r := t.progress[id]; r.index < index || args.PrevLogEntry < r.index {
+		t.progress[id] = progress{index: index, at: time.Now(), size: r.size}
 	}
 	t.mu.Unlock()
 }
 
-// reach is how far a node that is catching up has come.
-type reach struct {
+// progress is the progress of a node that is catching up.
+type progress struct {
 	index uint64
 	at    time.Time // when it reached index
 	size  int64     // of the last snapshot that it has received
 }
 
-// lost records that a node does not answer.
-func (t *transport) lost(id replica) {
+// noteUnreachable records that a node does not answer.
+func (t *transport) noteUnreachable(id replica) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.reach, id)
+	delete(t.progress, id)
 }
 
-// reachTime is how long a node that makes no progress still counts as catching up.
-const reachTime = 30 * time.Second
+// progressTime is how long a node that makes no progress still counts as catching up.
+const progressTime = 30 * time.Second
 
 // InstallSnapshot implements raft.Transport.
 func (t *transport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
 	t.mu.Lock()
 	t.sends[args] = true
 	t.mu.Unlock()
-	err := t.send(id, target, args, resp, data)
+	err := t.sendSnapshot(id, target, args, resp, data)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.sends, args)
 	if err == nil && resp.Success {
-		t.reach[replica{id, target}] = reach{index: args.LastLogIndex, at: time.Now(), size: args.Size}
+		t.progress[replica{id, target}] = progress{index: args.LastLogIndex, at: time.Now(), size: args.Size}
 	}
 	return err
 }
@@ -260,8 +261,8 @@ func (t *transport) needed(most uint64) (index uint64, size int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	index = most
-	for _, r := range t.reach {
-		if r.index < most && time.Since(r.at) < reachTime {
+	for _, r := range t.progress {
+		if r.index < most && time.Since(r.at) < progressTime {
 			index, size = min(index, r.index), max(size, r.size)
 		}
 	}
@@ -305,7 +306,7 @@ func (p *pipeline) run(t *transport, id replica) {
 		select {
 		case f := <-p.AppendPipeline.Consumer():
 			if f.Error() == nil {
-				t.holds(id, f.Request(), f.Response())
+				t.noteHeld(id, f.Request(), f.Response())
 			}
 			select {
 			case p.out <- f:

@@ -15,7 +15,7 @@ func (answers) AppendEntries(_ raft.ServerID, _ raft.ServerAddress, args *raft.A
 	return nil
 }
 
-// TestAckOfAnother: the acknowledgment of a replica does not count for one that was created in
+// TestAckOfAnother: an acknowledgment by a replica does not count for a replica that was created in
 // its place.
 func TestAckOfAnother(t *testing.T) {
 	tr := newTransport(answers{})

@@ -99,7 +99,7 @@ func (v *View) Scan(o *sift.IterOptions) iter.Seq2[sift.Entry, error] {
 	}
 }
 
-// note remembers a failure, so that it counts even if the caller ignores it.
+// note records a failure, so that it takes effect even if the caller ignores it.
 func (v *View) note(err error) error {
 	if v.err == nil && err != nil && !errors.Is(err, sift.ErrNotFound) {
 		v.err = err

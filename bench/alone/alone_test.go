@@ -55,8 +55,8 @@ func TestFiltersAgree(t *testing.T) {
 				t.Errorf("%s: a clone has another rate: %v, %v", f.Name, rate, again)
 			}
 			if w, ok := want[f.Name]; ok {
-				// Four standard deviations of the count, and a tenth more: some libraries'
-				// hashes have random seeds, or are not quite uniform.
+				// Four standard deviations of the count, and a tenth more, because some libraries'
+				// hashes have random seeds or are not quite uniform.
 				slack := 4*math.Sqrt(w[1]/n) + w[1]/10
 				if math.Abs(rate-w[1]) > slack {
 					t.Errorf("%s over %s keys: false positive rate %.4f, want %.4f ± %.4f", f.Name, kind, rate, w[1], slack)

@@ -51,7 +51,7 @@ func (f Filter) Family() string {
 	return family
 }
 
-// FloorName names the least that a filter must do: hash a key and read a cache line.
+// FloorName is the name of the lower bound: hash a key and read one cache line.
 const FloorName = "floor: hash, one line"
 
 // List returns the filters of the main table. missing lists those that this version
@@ -331,7 +331,7 @@ func cuckooFilter() Filter {
 				return &cuckooBuilt{f: f}, nil
 			}
 		}
-		return nil, errors.New("the filter did not take all keys")
+		return nil, errors.New("the keys do not fit in the filter")
 	}}
 }
 
@@ -354,8 +354,7 @@ func (f *cuckooBuilt) clone() (built, error) {
 	return &cuckooBuilt{f: c, size: f.size}, err
 }
 
-// floorFilter reads one cache line of memory, selected by the key's hash: the least
-// that a probe can do.
+// floorFilter reads one cache line, which the key's hash selects: no probe can do less.
 type floorFilter struct{ lines []byte }
 
 const lineBytes = 64

@@ -233,8 +233,8 @@ func (p *probing) build(f Filter) (b built, err error) {
 	return b, nil
 }
 
-// fewestHits is the number of false positives from which their rate is reported: the figure
-// is then off by a fifth or so.
+// fewestHits is the number of false positives from which their rate is reported: its standard
+// deviation is then about a fifth.
 const fewestHits = 25
 
 // fpr records the false positive rate over distinct absent keys.

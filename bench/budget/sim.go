@@ -341,7 +341,7 @@ func (s *shape) planned(o *Options, f *family, seconds []second, budget int64) (
 func (s *shape) inputs(f *family, probed []float64) []plan.Table {
 	list := make([]plan.Table, len(s.tables))
 	for i := range list {
-		// Held does not matter if it is the same for all tables.
+		// Held does not matter, as it is the same for all tables.
 		list[i] = plan.Table{Heat: probed[i], Steps: f.units, FPR: f.fpr}
 	}
 	return list

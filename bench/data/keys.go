@@ -6,7 +6,7 @@ package data
 // pointers, and C++ can use it as it is.
 type Keys struct {
 	Bytes []byte
-	Ends  []uint32 // Ends[i] is where string i ends, and i+1 begins
+	Ends  []uint32 // Ends[i] is where string i ends and string i+1 begins
 }
 
 // NewKeys returns an empty list with capacity for n strings of about size bytes.

@@ -61,10 +61,10 @@ type madeUp struct {
 // random, and the rest repeats it, as with db_bench's --compression_ratio.
 func MadeUp(kind string, n, valueSize int, ratio float64) (Set, error) {
 	if kind != Decimal && kind != Random && kind != Ascending && kind != Text {
-		return nil, fmt.Errorf("keys are %s, %s, %s or %s, not %q", Decimal, Random, Ascending, Text, kind)
+		return nil, fmt.Errorf("the kind of keys must be %s, %s, %s or %s, not %q", Decimal, Random, Ascending, Text, kind)
 	}
 	if n < 1 || kind != Ascending && n > math.MaxUint32/4 || int64(n) > 1<<40 {
-		return nil, fmt.Errorf("%d keys", n)
+		return nil, fmt.Errorf("%d is not a valid number of keys", n)
 	}
 	r := Rand(301)
 	pieces := max(1, valuePoolBytes/max(1, valueSize))
@@ -160,7 +160,7 @@ type entry struct{ key, value []byte }
 
 func newListed(name string, entries []entry, limit int) (Set, error) {
 	slices.SortStableFunc(entries, func(a, b entry) int { return bytes.Compare(a.key, b.key) })
-	// The last of several equal keys wins.
+	// Of several equal keys, the last one counts.
 	kept := entries[:0]
 	for i, e := range entries {
 		if len(e.key) > 0 && (i+1 == len(entries) || !bytes.Equal(e.key, entries[i+1].key)) {
@@ -183,7 +183,7 @@ func newListed(name string, entries []entry, limit int) (Set, error) {
 	}
 	s.values = append(s.values, heldValues...)
 	if len(s.held) == 0 {
-		return nil, fmt.Errorf("%s: too few different keys", name)
+		return nil, fmt.Errorf("%s: too few distinct keys", name)
 	}
 	return s, nil
 }

@@ -46,8 +46,8 @@ func openBadger(c Config) (DB, error) {
 		WithNumCompactors(2).
 		WithCompression(options.Snappy)
 	if c.Memory > 0 {
-		// Its documentation advises fewer and smaller memtables, and caches that bound
-		// blocks and indexes.
+		// Its documentation advises fewer and smaller memtables, and caches that limit the memory
+		// of blocks and indexes.
 		memtable := c.share(int64(c.WriteBufferBytes), 16, 1<<20, 64<<20)
 		o = o.WithMemTableSize(memtable).WithNumMemtables(2).WithValueThreshold(min(1<<20, memtable/16)).
 			WithBlockCacheSize(c.share(c.CacheBytes, 8, 1<<20, 1<<40)).WithIndexCacheSize(c.share(0, 8, 1<<20, 1<<40)).
@@ -81,7 +81,7 @@ func (d *badgerDB) NewIter() (Iter, error) {
 }
 
 func (d *badgerDB) Settle() error {
-	return rest(func() (int64, bool) {
+	return waitQuiesced(func() (int64, bool) {
 		var sum int64
 		for _, l := range d.db.Levels() {
 			sum = sum*31 + int64(l.NumTables) + l.Size

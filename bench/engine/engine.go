@@ -1,6 +1,6 @@
-// Package engine puts the compared key-value stores behind one interface. Each adapter uses
-// its store as the store's documentation advises for the workload, and Engine.Terms says
-// where it differs from the others.
+// Package engine puts the compared key-value stores behind one interface. Each adapter uses its
+// store as the store's documentation advises for the workload, and Engine.Terms says where its
+// terms differ from those of the others.
 package engine
 
 import (
@@ -37,8 +37,8 @@ type Config struct {
 	// Memory, if not 0, is the memory that the whole process may use. Each store then
 	// divides it as its documentation advises, unless CacheBytes or WriteBufferBytes is set.
 	Memory int64
-	// UseMemory sets sift.Options.Memory to half of Memory; otherwise sift finds out by
-	// itself.
+	// UseMemory sets sift.Options.Memory to half of Memory; otherwise sift finds out how much
+	// memory it may use.
 	UseMemory bool
 	// FiltersInMemory keeps RocksDB's indexes and filters in memory, beside its cache, even if
 	// Memory is set.
@@ -71,13 +71,13 @@ type Engine struct {
 	Name string
 	// Version is the version of the linked library.
 	Version string
-	// Modes are the ways to look up a key, the usual one first.
+	// Modes are the ways to look up a key, the default first.
 	Modes []Mode
 	// Terms says in which respects the store is not measured on the same terms as the
 	// others.
 	Terms string
-	// PageWrites: it writes through memory maps, or writes the same pages repeatedly, so
-	// that the pages it dirtied show what reaches the disk and its write calls do not.
+	// PageWrites: it writes through memory maps, or writes the same pages repeatedly, so what
+	// reaches the disk is measured by the pages that it dirties, not by its write calls.
 	PageWrites bool
 	// FilterResident: the filters of open tables are always in memory, not in the block
 	// cache, which could evict them.
@@ -89,13 +89,13 @@ type Engine struct {
 	CheckFilter func(filter string) error
 	// RangeFilters: it has range filters.
 	RangeFilters bool
-	// RangeWays are the ways in which its DB, a RangeReader, finds out whether a range holds
-	// a key; nil: its DB is no RangeReader.
+	// RangeWays are the ways in which its DB, a RangeReader, can look for a key in a range; nil:
+	// its DB is no RangeReader.
 	RangeWays []string
 	// DeletesRanges: its DB is a RangeDeleter.
 	DeletesRanges bool
-	// Variant: the library of another engine with other settings, without a Version of its
-	// own. It takes part only where it is named.
+	// Variant: the library of another engine with other settings, so Version is empty. It takes
+	// part only where it is named.
 	Variant bool
 	// Open opens or creates a database.
 	Open func(Config) (DB, error)
@@ -228,8 +228,8 @@ type LevelFilter struct {
 type Counters struct {
 	// BlockReads counts the block reads that missed the cache, ReadBytes their bytes.
 	BlockReads, ReadBytes int64
-	// FilterProbes counts filter probes, FilterUseful those that excluded the key, FilterTrue
-	// and FilterFalse the true and the false positives.
+	// FilterProbes counts filter probes, FilterUseful the negatives, FilterTrue and FilterFalse the
+	// true and the false positives.
 	FilterProbes, FilterUseful, FilterTrue, FilterFalse int64
 }
 
@@ -260,7 +260,7 @@ func (c Counters) Sub(old Counters) Counters {
 
 var engines []*Engine
 
-// absent holds the engines that this program was built without, and how to build them in.
+// absent lists the engines that this program was built without, and how to build them in.
 var absent = map[string]string{}
 
 func register(e *Engine) { engines = append(engines, e) }

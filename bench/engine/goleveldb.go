@@ -156,7 +156,7 @@ func (d *goLevelDB) NewIter() (Iter, error) {
 }
 
 func (d *goLevelDB) Settle() error {
-	return rest(func() (int64, bool) {
+	return waitQuiesced(func() (int64, bool) {
 		var s leveldb.DBStats
 		if d.db.Stats(&s) != nil {
 			return -1, true

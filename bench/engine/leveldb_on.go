@@ -46,7 +46,7 @@ func (d levelDB) NewIter() (Iter, error) { return d.db.NewIter(), nil }
 
 func (d levelDB) Settle() error {
 	d.db.Flush()
-	return rest(func() (int64, bool) {
+	return waitQuiesced(func() (int64, bool) {
 		_, _, written := d.db.Count()
 		return written, false
 	})

@@ -172,7 +172,7 @@ func (d *pebbleDB) Settle() error {
 	if err := d.db.Flush(); err != nil {
 		return err
 	}
-	return rest(func() (int64, bool) {
+	return waitQuiesced(func() (int64, bool) {
 		m := d.db.Metrics()
 		return m.Compact.Count + m.Flush.Count, m.Compact.NumInProgress+m.Flush.NumInProgress > 0
 	})

@@ -2,7 +2,7 @@ package engine
 
 import "github.com/siftdb/sift/bench/data"
 
-// newIter checks a range by creating an iterator with its bounds.
+// newIter looks for a key in a range with an iterator that has its bounds.
 const newIter = "new iterator"
 
 // countRanges counts the ranges for which has returns true.

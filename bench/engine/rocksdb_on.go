@@ -46,9 +46,9 @@ func openRocks(c Config, mmap bool) (DB, error) {
 	o := rocksdb.Options{
 		BloomBits: c.bloomBits(), CacheBytes: c.share(c.CacheBytes, 3, 8<<20, 1<<40), WriteBufferBytes: c.share(int64(c.WriteBufferBytes), 32, 1<<20, 64<<20),
 		BlockBytes: int64(c.BlockBytes), PrefixBytes: c.PrefixBytes, NoCompression: c.NoCompression, Sync: c.Sync,
-		// As "Memory usage in RocksDB" advises, indexes and filters are in the cache, so
-		// that one bound holds for all; "Setup Options and Basic Tuning" gives the cache a
-		// third of the memory.
+		// As "Memory usage in RocksDB" advises, indexes and filters are in the cache, so that one
+		// limit bounds all of them; "Setup Options and Basic Tuning" gives the cache a third of the
+		// memory.
 		AllInCache: c.Memory > 0 && !c.FiltersInMemory,
 		MmapReads:  mmap,
 	}
@@ -72,7 +72,7 @@ func (d rocksDB) Settle() error {
 	if err := d.db.Flush(); err != nil {
 		return err
 	}
-	return rest(func() (int64, bool) { return 0, d.db.Busy() })
+	return waitQuiesced(func() (int64, bool) { return 0, d.db.Busy() })
 }
 
 func (d rocksDB) Flush() error { return d.db.Flush() }

@@ -63,12 +63,12 @@ type siftDB struct {
 func openSift(c Config) (DB, error) {
 	policy := filter.Ribbon(float64(c.BloomBits))
 	levels := []filter.Policy{filter.Ribbon(float64(c.BloomBits) + 2)}
-	asked, err := parseSiftFilter(c.Filter)
+	requested, err := parseSiftFilter(c.Filter)
 	if err != nil {
 		return nil, err
 	}
-	if asked.policy != nil {
-		policy, levels = asked.policy, nil
+	if requested.policy != nil {
+		policy, levels = requested.policy, nil
 	}
 	cache := c.CacheBytes
 	if cache == 0 && c.Memory == 0 {
@@ -86,7 +86,7 @@ func openSift(c Config) (DB, error) {
 		Filter:             policy,
 		RangeFilter:        ranges,
 		LevelFilters:       levels,
-		FilterMemory:       int64(asked.heldBits * float64(c.Keys) / 8),
+		FilterMemory:       int64(requested.heldBits * float64(c.Keys) / 8),
 		Memory:             memory,
 		MapBytes:           c.MapBytes,
 		CacheBytes:         cache,
@@ -126,7 +126,7 @@ func (d *siftDB) Settle() error {
 	if err := d.db.Flush(); err != nil {
 		return err
 	}
-	return rest(func() (int64, bool) {
+	return waitQuiesced(func() (int64, bool) {
 		m := d.db.Metrics()
 		return int64(m.Flushes + m.Compactions + m.Moves), false
 	})

@@ -10,9 +10,8 @@ import (
 	"github.com/golang/snappy"
 )
 
-// tableFilterBytes returns the total size of the filter blocks of all tables in
-// a LevelDB directory, as their metaindex blocks give it; -1 if a table cannot
-// be read.
+// tableFilterBytes returns the total size of the filter blocks of all tables in a LevelDB
+// directory, according to their metaindex blocks; -1 if a table cannot be read.
 func tableFilterBytes(dir string) int64 {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -13,7 +13,7 @@ func procIO() ProcIO { return ProcIO{} }
 
 func readMachineTime() machineTime { return machineTime{} }
 
-// RSS returns zeros: only Linux tells, in /proc.
+// RSS returns zeros: it is only known on Linux, from /proc.
 func RSS() (now, peak int64) { return 0, 0 }
 
 // ResetPeak returns false: there is no peak to reset.
@@ -23,5 +23,5 @@ func hardware() (cpu string, cache, memory int64) { return runtime.GOARCH, 0, 0 
 
 func system() string { return runtime.GOOS }
 
-// FileSystem returns "": only the mounts of Linux are read.
+// FileSystem returns "": it is only known on Linux.
 func FileSystem(string) string { return "" }

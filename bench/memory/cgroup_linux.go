@@ -74,7 +74,7 @@ func (g *group) join(pid int) error {
 // remove removes the group after its processes have ended.
 func (g *group) remove() error {
 	var err error
-	for range 100 { // the kernel may take a moment to notice that they have
+	for range 100 { // the kernel may need a moment to notice their end
 		if err = os.Remove(g.Memory); err == nil {
 			break
 		}

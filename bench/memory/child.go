@@ -124,7 +124,7 @@ func (t *task) measure(r *Result, set data.Set, db engine.DB, work func(*worker)
 		lat.Merge(w.lat)
 	}
 	if r.Ops == 0 {
-		return errors.Join(append(errs, errors.New("nothing was done"))...)
+		return errors.Join(append(errs, errors.New("no operation was executed"))...)
 	}
 	ops := float64(r.Ops)
 	r.CPU = float64(after.cpu-before.cpu) / 1e3 / ops

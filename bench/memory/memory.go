@@ -1,6 +1,6 @@
-// Package memory compares stores that are short of memory: each runs in its own process, in a
-// control group that limits its memory, page cache included, and starts with files that are
-// not in the page cache.
+// Package memory compares stores that are short of memory: each runs in a separate process, in a
+// control group that limits its memory, page cache included, and starts with none of its files in
+// the page cache.
 package memory
 
 import (
@@ -71,7 +71,7 @@ type Result struct {
 // PerSecond returns the operations per second.
 func (r *Result) PerSecond() float64 { return float64(r.Ops) / r.Seconds }
 
-// settings are the engines with a setting after their names.
+// settings maps ENGINE/SETTING to what the setting changes.
 var settings = map[string]func(c *engine.Config){
 	"sift/nomap":      func(c *engine.Config) { c.MapBytes = -1 },
 	"sift/map":        func(c *engine.Config) { c.MapBytes = 1 << 50 },
@@ -101,7 +101,7 @@ func (c *Case) config() (*engine.Engine, engine.Config, error) {
 	return nil, o, fmt.Errorf("engine %q is not built in", name)
 }
 
-// Known returns an error if name is not a known engine, with a known setting if any.
+// Known returns an error unless name is an engine that is built in, with a known setting, if any.
 func Known(name string) error {
 	_, _, err := (&Case{Engine: name}).config()
 	return err
@@ -116,7 +116,7 @@ func Check() error {
 	return g.remove()
 }
 
-// ChildArg is the first argument of a process that is to call Child.
+// ChildArg is the first argument of a process that must call Child.
 const ChildArg = "memory-case"
 
 // Run runs a case in a new process. Its memory is limited only if limit is true.

@@ -7,8 +7,7 @@ import (
 	"github.com/siftdb/sift/bench/engine"
 )
 
-// TestRun runs each workload on each store for a moment; Run checks the first
-// key after each step.
+// TestRun runs each workload on each store briefly; Run checks the first key after each step.
 func TestRun(t *testing.T) {
 	for _, e := range engine.All() {
 		for _, w := range []string{Queue, SeriesByRange, SeriesByKey} {

@@ -12,8 +12,8 @@ import (
 // ours is the store whose weaknesses are listed.
 const ours = "sift"
 
-// ahead is the minimum lead, as a share, for another store to be listed. Where both were
-// measured several times, the lowest and the highest values must not overlap, either.
+// ahead is the minimum lead, as a share, for another store to be listed. The two stores' ranges of
+// values must not overlap, either.
 const ahead = 0.05
 
 // contest is a measure in which the stores are compared.
@@ -23,9 +23,8 @@ type contest struct {
 	show      func(float64) string
 }
 
-// contests lists the measures that are compared for each benchmark: CPU time for
-// lookups and iterators, which one thread runs alone, operations per second for
-// the rest.
+// contests lists the measures that are compared for each benchmark: CPU time for lookups and
+// iterators, which one thread runs alone, and operations per second for the rest.
 var contests = []contest{
 	{"fillrandom", result.OpsPerSec, kilo}, {"fillrandom", result.CPU, figure}, {"fillrandom", result.WriteAmp, figure},
 	{"fillrandom", result.Space, figure}, {"fillrandom", result.Peak, figure},
@@ -51,7 +50,7 @@ func (s source) behind() *Table {
 	}
 	all, lost := 0, 0
 	for _, r := range s.f.Rows {
-		if r.Benchmark == "compact" || r.Benchmark == "freshen" { // stores differ in how much work these are
+		if r.Benchmark == "compact" || r.Benchmark == "freshen" { // the stores do different amounts of work in these
 			continue
 		}
 		if r.Section != "stores" || r.Store != ours || r.Mode != "" || r.Num != s.num() && r.Benchmark != "fillsync" {

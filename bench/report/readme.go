@@ -37,8 +37,8 @@ func machineBlock(m *result.Meta) string {
 		strings.ReplaceAll(m.Command, result.CommandSeparator, "\n    "))
 }
 
-// Fill replaces the text between markers by the blocks of the same names. A
-// name without a block and a marker that is not closed are errors.
+// Fill replaces the text between markers by the blocks of the same names. A marker without a block
+// of its name, and one that is not closed, are errors.
 func Fill(text string, blocks map[string]string) (string, error) {
 	var out strings.Builder
 	for {
@@ -50,7 +50,7 @@ func Fill(text string, blocks map[string]string) (string, error) {
 		rest := text[i+len(markerOpen):]
 		name, rest, ok := strings.Cut(rest, markerEnd)
 		if !ok {
-			return "", fmt.Errorf("marker %q does not end", firstLine(text[i:]))
+			return "", fmt.Errorf("marker %q is not closed", firstLine(text[i:]))
 		}
 		closing := markerClose + name + markerEnd
 		j := strings.Index(rest, closing)

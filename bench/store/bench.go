@@ -26,7 +26,7 @@ type benchmark struct {
 	// state is the state of the store afterwards; "" if unchanged.
 	state string
 	run   func(s *session, b *benchmark) error
-	// keys returns the keys to look up, found how many of them are present.
+	// keys returns the keys to look up; found is how many of them are present.
 	keys func(w *work) (keys *data.Keys, found int)
 	// modes: run in every lookup mode of the store.
 	modes bool

@@ -12,12 +12,12 @@ type kept struct {
 	Inserted int    `json:"inserted,omitempty"`
 }
 
-// unknownState is the state of a database without notes.
+// unknownState is the state of a database whose state is not recorded.
 const unknownState = "existing"
 
 func (s *session) notes() string { return s.dir() + ".json" }
 
-// remember writes notes on the database to a file beside its directory.
+// remember records the state of the database in a file beside its directory.
 func (s *session) remember() error {
 	note, err := json.Marshal(kept{s.state, s.changed, s.inserted})
 	if err != nil {
@@ -26,7 +26,7 @@ func (s *session) remember() error {
 	return os.WriteFile(s.notes(), append(note, '\n'), 0o644)
 }
 
-// recall reads the notes of an earlier run.
+// recall reads what an earlier run recorded.
 func (s *session) recall() {
 	k := kept{State: unknownState}
 	if note, err := os.ReadFile(s.notes()); err == nil && json.Unmarshal(note, &k) != nil {

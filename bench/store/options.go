@@ -1,5 +1,5 @@
-// Package store runs workloads on whole stores, all on the same data and on the
-// same terms, in rounds in which the stores take turns.
+// Package store runs workloads on whole stores, with the same data and on the same terms. The
+// stores take turns in each round.
 package store
 
 import (

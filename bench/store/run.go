@@ -10,8 +10,8 @@ import (
 	"github.com/siftdb/sift/bench/result"
 )
 
-// Run runs the benchmarks on all stores and adds the results to file. A store
-// that fails is skipped from then on; Run returns its error at the end.
+// Run runs the benchmarks on all stores and adds the results to file. A store that fails is left
+// out from then on; Run returns its error at the end.
 func Run(o *Options, file *result.File) error {
 	names, err := Expand(o.Benchmarks)
 	if err != nil {
@@ -99,7 +99,7 @@ func (r *runner) each(f func(*session) error) {
 	}
 }
 
-// end removes the databases, or writes notes on them if they are kept.
+// end removes the databases, or records their states beside them if they are kept.
 func (r *runner) end(keep bool) error {
 	var errs []error
 	for _, s := range r.sessions {

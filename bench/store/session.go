@@ -62,8 +62,8 @@ func (s *session) close() error {
 	return db.Close()
 }
 
-// prepare opens the database for reading, waits until it has settled, reads its
-// files into the page cache, and verifies its content.
+// prepare opens the database for reading, waits until it has quiesced, reads its files into the
+// page cache, and verifies its content.
 func (s *session) prepare() error {
 	if err := s.open(s.config()); err != nil {
 		return err
@@ -124,26 +124,26 @@ type gauge struct {
 	s        *session
 	counters engine.Counters
 	levels   []engine.LevelFilter
-	own      int64 // memory of the benchmark's keys
+	keyBytes int64 // memory of the benchmark's keys
 	from     measure.Point
 }
 
-// gauge begins a measurement. own are the benchmark's own keys, whose memory does
-// not count.
-func (s *session) gauge(own ...*data.Keys) *gauge {
+// gauge begins a measurement. keys are the benchmark's keys, whose memory is not counted as the
+// store's.
+func (s *session) gauge(keys ...*data.Keys) *gauge {
 	g := &gauge{s: s, counters: s.db.Counters()}
 	if l, ok := s.db.(engine.LevelCounter); ok {
 		g.levels = l.Levels()
 	}
-	for _, k := range own {
-		g.own += int64(cap(k.Bytes) + 4*cap(k.Ends))
+	for _, k := range keys {
+		g.keyBytes += int64(cap(k.Bytes) + 4*cap(k.Ends))
 	}
 	measure.ResetPeak()
 	g.from = measure.Now()
 	return g
 }
 
-// record ends the measurement of ops operations and notes their cost.
+// record ends the measurement of ops operations and adds their cost to the result.
 func (g *gauge) record(k result.Key, ops int, c *collected) measure.Cost {
 	cost := g.from.Since()
 	g.note(k, ops, cost, cost, c)
@@ -167,7 +167,7 @@ func (g *gauge) note(k result.Key, ops int, cost, total measure.Cost, c *collect
 		row.Add(result.IOBytes, float64(total.IO.ReadBytes)/n)
 	}
 	if _, peak := measure.RSS(); peak > 0 {
-		row.Add(result.Peak, max(0, float64(peak-s.base-g.own)/1e6))
+		row.Add(result.Peak, max(0, float64(peak-s.base-g.keyBytes)/1e6))
 	}
 	text := fmt.Sprintf("%9.3f micros/op %9.0f ops/sec %8.3f seconds %9d operations; %.2f cpu-micros/op",
 		cost.Elapsed.Seconds()*1e6/n, n/cost.Elapsed.Seconds(), cost.Elapsed.Seconds(), ops, total.CPU.Seconds()*1e6/n)
@@ -190,7 +190,7 @@ func (g *gauge) note(k result.Key, ops int, cost, total measure.Cost, c *collect
 	s.o.line(k, s.round, s.pass, text)
 }
 
-// noteCounters adds the store's own counts to the row.
+// noteCounters adds the counts that the store keeps to the row.
 func (g *gauge) noteCounters(row *result.Row, n float64) (text string) {
 	now := g.s.db.Counters()
 	d := now.Sub(g.counters)

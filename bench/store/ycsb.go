@@ -21,8 +21,8 @@ const (
 	ycsbModify // read, then write
 )
 
-// ycsbMix is a workload: percent of the operations are first, the others
-// second; latest favors the latest keys.
+// ycsbMix is a workload: percent of the operations are of kind first, the others of kind second. If
+// latest is set, the latest keys are the most frequent.
 type ycsbMix struct {
 	first   ycsbOp
 	percent int
@@ -98,7 +98,7 @@ func runYCSB(s *session, b *benchmark) error {
 	if err := s.ycsb(plan, s.o.TimeEvery, c); err != nil {
 		return err
 	}
-	// The background work that the workload causes is not waited for.
+	// The measurement does not wait for the background work that the workload causes.
 	k := s.key(b, "")
 	k.State = ""
 	g.record(k, len(plan.ops), c)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestRun runs each workload on each store for a moment; Run checks the sums.
+// TestRun runs each workload on each store briefly; Run checks the sums.
 func TestRun(t *testing.T) {
 	for _, k := range Kinds {
 		for _, c := range []Case{{"counter", 1, false, 4}, {"transfer", 5, true, 4}, {"transfer", 1500, false, 1}} {

@@ -61,7 +61,7 @@ func (n *Node) serveBackup(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "another node leads the group", http.StatusMisdirectedRequest)
 		return
 	}
-	out := patient{w: w, control: http.NewResponseController(w)}
+	out := deadlineWriter{w: w, control: http.NewResponseController(w)}
 	if _, err := node.Backup(r.Context(), &out); err != nil {
 		n.cfg.Logger.Warn("a backup ended early", "group", group, "err", err)
 		if out.begun {
@@ -71,14 +71,14 @@ func (n *Node) serveBackup(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// patient gives a client a minute for each write, with no limit on their sum.
-type patient struct {
+// deadlineWriter gives a client a minute for each write, with no limit for all writes together.
+type deadlineWriter struct {
 	w       io.Writer
 	control *http.ResponseController
 	begun   bool
 }
 
-func (p *patient) Write(b []byte) (int, error) {
+func (p *deadlineWriter) Write(b []byte) (int, error) {
 	p.begun = true
 	if err := p.control.SetWriteDeadline(time.Now().Add(time.Minute)); err != nil {
 		return 0, err
@@ -98,8 +98,8 @@ type BackupSource struct {
 	silence time.Duration // for tests: silentTime
 }
 
-// silentTime is how long a node may send nothing, as when it is paused, before Backup asks another
-// one. A node takes a snapshot before it begins to send.
+// silentTime is how long a node may send nothing, as when it is paused, before Backup tries another
+// one. It leaves time for the snapshot that a node takes before it begins to send.
 const silentTime = 2 * time.Minute
 
 // errSilent: a node has sent nothing for a while.
@@ -146,7 +146,7 @@ func (s BackupSource) groups(ctx context.Context) (int, error) {
 	for _, page := range slices.Clone(s.Pages) {
 		body, err := s.get(ctx, page+"/backup")
 		if errors.Is(err, errSilent) {
-			s.askLast(page)
+			s.tryLast(page)
 		}
 		if err != nil {
 			errs = append(errs, err)
@@ -177,7 +177,7 @@ func (s BackupSource) group(ctx context.Context, group int, path string) (size i
 				return size, nil
 			}
 			if errors.Is(err, errSilent) {
-				s.askLast(page)
+				s.tryLast(page)
 			}
 			errs = append(errs, err)
 		}
@@ -187,8 +187,8 @@ func (s BackupSource) group(ctx context.Context, group int, path string) (size i
 	}
 }
 
-// askLast makes a node the last that is asked.
-func (s BackupSource) askLast(page string) {
+// tryLast moves a node to the end of Pages, so that it is tried last.
+func (s BackupSource) tryLast(page string) {
 	if i := slices.Index(s.Pages, page); i >= 0 {
 		copy(s.Pages[i:], s.Pages[i+1:])
 		s.Pages[len(s.Pages)-1] = page
@@ -245,7 +245,7 @@ func (a *answer) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// explain returns errSilent instead of an error if that is its cause.
+// explain returns errSilent if that is the cause of err, and otherwise err.
 func (a *answer) explain(err error) error {
 	if errors.Is(context.Cause(a.ctx), errSilent) {
 		return fmt.Errorf("%s: %w", a.url, errSilent)

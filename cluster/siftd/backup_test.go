@@ -192,8 +192,8 @@ func TestDamagedBackup(t *testing.T) {
 	}
 }
 
-// TestBackupSilentNode: a node that accepts connections but does not answer, or stops while it
-// answers, does not keep the others from being asked.
+// TestBackupSilentNode: if a node accepts connections but does not answer, or stops in the middle
+// of its answer, Backup tries the others.
 func TestBackupSilentNode(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -238,7 +238,7 @@ func TestBackupSilentNode(t *testing.T) {
 				}
 			}
 			if n := asked.Load(); n != c.asked {
-				t.Errorf("the silent node was asked %d times", n)
+				t.Errorf("the silent node received %d requests", n)
 			}
 		})
 	}

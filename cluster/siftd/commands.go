@@ -80,8 +80,8 @@ func apply(tx *cluster.Tx, command []byte) (any, error) {
 	return nil, errCommand
 }
 
-// applyToAll is the state machine of the directory group.
-func applyToAll(tx *cluster.Tx, command []byte) (any, error) {
+// applyDirectory is the state machine of the directory group.
+func applyDirectory(tx *cluster.Tx, command []byte) (any, error) {
 	if len(command) == 0 {
 		return nil, errCommand
 	}

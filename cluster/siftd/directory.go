@@ -48,8 +48,7 @@ func (d directory) Replicas(context.Context, int, time.Duration) int { return 0 
 // State implements serve.Group.
 func (d directory) State() serve.GroupState { return d.n.stateOf(d.n.node) }
 
-// leaderWait is how long clients wait for a leader before they are told that there is
-// none.
+// leaderWait is how long clients wait for a leader before they get an error.
 const leaderWait = 5 * time.Second
 
 // Leader implements serve.Group.
@@ -57,7 +56,7 @@ func (d directory) Leader(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, leaderWait)
 	defer cancel()
 	for {
-		if d.n.leadsAll() {
+		if d.n.leadsDirectory() {
 			return d.n.announced() // the caller has a request that only the leader can serve
 		}
 		if _, id := d.n.node.Leader(); id != "" && string(id) != d.n.id {
@@ -77,10 +76,10 @@ func (d directory) Join(m serve.GroupMember, vote bool) (uint64, error) {
 	if err := checkMember(m); err != nil {
 		return 0, err
 	}
-	if !n.leadsAll() {
+	if !n.leadsDirectory() {
 		return 0, serve.ErrNotWritten
 	}
-	if err := n.note(fmt.Appendf([]byte{nodeCommand}, "%s\x00%s", m.ID, m.Addr)); err != nil {
+	if err := n.recordCommand(fmt.Appendf([]byte{nodeCommand}, "%s\x00%s", m.ID, m.Addr)); err != nil {
 		return 0, err
 	}
 	id, addr := raft.ServerID(m.ID), raft.ServerAddress(m.RaftAddr)
@@ -107,11 +106,11 @@ const manageTimeout = 10 * time.Second
 // Forget implements serve.Group: the node leaves its groups one by one, and then this one.
 func (d directory) Forget(id string) error {
 	n := d.n
-	if !n.leadsAll() {
+	if !n.leadsDirectory() {
 		return serve.ErrNotWritten
 	}
-	// A deposed leader may not know a node that has joined, and the caller removes that node's data
-	// if the error says that it does not exist.
+	// A deposed leader may not know a node that has joined since. If it replied that the node is
+	// unknown, the caller might delete the node's data.
 	ctx, cancel := context.WithTimeout(n.ctx, manageTimeout)
 	defer cancel()
 	if err := n.node.Read(ctx, func(*cluster.View) error { return nil }); err != nil {
@@ -133,7 +132,7 @@ func (d directory) Forget(id string) error {
 	if stay == 0 {
 		return errors.New("the last node cannot be removed")
 	}
-	return n.note(append([]byte{leaveCommand}, id...))
+	return n.recordCommand(append([]byte{leaveCommand}, id...))
 }
 
 // Failover implements serve.Group: it transfers the leadership of all groups that this node leads.
@@ -152,10 +151,10 @@ func (d directory) Failover(id string) error {
 	return errors.Join(errs...)
 }
 
-func (n *Node) leadsAll() bool { return n.node.Raft().State() == raft.Leader }
+func (n *Node) leadsDirectory() bool { return n.node.Raft().State() == raft.Leader }
 
-// note writes a command to the directory.
-func (n *Node) note(command []byte) error {
+// recordCommand proposes a command to the directory group.
+func (n *Node) recordCommand(command []byte) error {
 	_, err := n.node.Propose(context.Background(), command)
 	if err != nil && !errors.Is(err, cluster.ErrUnknown) {
 		err = fmt.Errorf("%w: %w", serve.ErrNotWritten, err)
@@ -231,7 +230,7 @@ func (n *Node) Leader(ctx context.Context, shard int) (addr string, self bool) {
 				return n.announced(), true
 			}
 		}
-		// A replica that hears nothing from the others may have been removed.
+		// A replica that has no contact with the others may have been removed.
 		if r := n.replica(shard); id == "" && (r == nil || time.Since(r.node.Raft().LastContact()) > time.Second) {
 			p, _ := n.place(shard)
 			id = p.Leader

@@ -64,8 +64,9 @@ func (n *Node) beginFirst() error {
 	return durable.Replace(filepath.Join(n.cfg.Dir, firstName), text)
 }
 
-// begins returns the shape of the cluster that the node is creating, nil if it is not.
-func (n *Node) begins() *Shape {
+// creates returns the shape of the cluster that the node is creating, nil if it is not creating
+// one.
+func (n *Node) creates() *Shape {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.first == nil || n.first.Groups == 0 {

@@ -103,7 +103,7 @@ func votes(n *Node, id string) bool {
 // TestForgetBeforeVote: a node that joined and was gone before it got a vote can be forgotten.
 func TestForgetBeforeVote(t *testing.T) {
 	n := startAt(t, Config{Dir: t.TempDir(), Init: true, Shape: Shape{4, 3}})
-	waitUntil(t, "the node leads", n.leadsAll)
+	waitUntil(t, "the node leads", n.leadsDirectory)
 	id := strings.Repeat("0", 40)
 	if _, err := (directory{n}).Join(serve.GroupMember{ID: id, Addr: "127.0.0.1:1", RaftAddr: "127.0.0.1:1"}, false); err != nil {
 		t.Fatal(err)
@@ -163,9 +163,9 @@ func TestDropInterrupted(t *testing.T) {
 func TestAnotherNode(t *testing.T) {
 	n := startAt(t, Config{Dir: t.TempDir(), Init: true, Shape: Shape{4, 3}})
 	other := startAt(t, Config{Dir: t.TempDir(), Join: []string{n.Addr()}})
-	waitUntil(t, "it has joined", func() bool { return votes(n, other.ID()) && n.leadsAll() })
+	waitUntil(t, "it has joined", func() bool { return votes(n, other.ID()) && n.leadsDirectory() })
 	gone := strings.Repeat("0", 40)
-	if err := n.note([]byte("N" + gone + "\x00" + other.Addr())); err != nil {
+	if err := n.recordCommand([]byte("N" + gone + "\x00" + other.Addr())); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := n.poll(other.ID()); err != nil {
@@ -265,11 +265,11 @@ func TestDirectoryFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	waitUntil(t, "the node leads", n.leadsAll)
+	waitUntil(t, "the node leads", n.leadsDirectory)
 	if err := n.node.FSM().Close(); err != nil {
 		t.Error(err)
 	}
-	if err := n.note([]byte("Nx\x00y")); err == nil {
+	if err := n.recordCommand([]byte("Nx\x00y")); err == nil {
 		t.Error("a closed database accepts a command")
 	}
 	select {

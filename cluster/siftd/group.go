@@ -27,12 +27,12 @@ type group struct {
 	once sync.Once
 	lost chan struct{} // closed when the server must be replaced
 
-	mu               sync.Mutex
-	asked, confirmed uint64
-	confirming       sync.Mutex
+	mu                   sync.Mutex
+	requested, confirmed uint64
+	confirming           sync.Mutex
 }
 
-// lose causes the server to be replaced.
+// lose makes the replica replace the server.
 func (g *group) lose() { g.once.Do(func() { close(g.lost) }) }
 
 // Write implements serve.Group.
@@ -56,13 +56,13 @@ func (g *group) Write(b *sift.Batch) error {
 // Confirm implements serve.Group. Callers that arrive during a confirmation share the next one.
 func (g *group) Confirm() error {
 	g.mu.Lock()
-	g.asked++
-	ticket := g.asked
+	g.requested++
+	ticket := g.requested
 	g.mu.Unlock()
 	g.confirming.Lock()
 	defer g.confirming.Unlock()
 	g.mu.Lock()
-	done, all := g.confirmed >= ticket, g.asked
+	done, all := g.confirmed >= ticket, g.requested
 	g.mu.Unlock()
 	if done {
 		return nil

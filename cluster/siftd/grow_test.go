@@ -97,13 +97,13 @@ func TestGrow(t *testing.T) {
 	g := newNodes(t, 5, Shape{5, 3})
 	g.start(0)
 	c := clusterClient(t, g.addrs)
-	g.settle(c, 1)
+	g.waitPlaced(c, 1)
 	l := startLoad(t, c)
 	for _, more := range [][]int{{1, 2}, {3, 4}} {
 		for _, i := range more {
 			g.start(i)
 		}
-		g.settle(c, more[1]+1)
+		g.waitPlaced(c, more[1]+1)
 		g.even(c, more[1]+1)
 	}
 	for i, left := range []int{4, 3, 2, 1} { // the first one, which created the cluster, leaves, too
@@ -116,7 +116,7 @@ func TestGrow(t *testing.T) {
 	l.end()
 	one := redis.NewClient(&redis.Options{Addr: g.addrs[4], Password: "secret"})
 	defer one.Close()
-	keys := int64(1) // settled
+	keys := int64(1) // the key of waitPlaced
 	for _, n := range l.acked {
 		keys += n + min(n, 16)
 	}
@@ -173,7 +173,7 @@ func TestMoved(t *testing.T) {
 		g.start(i)
 	}
 	c := clusterClient(t, g.addrs)
-	g.settle(c, 3)
+	g.waitPlaced(c, 3)
 	ctx := t.Context()
 	g.even(c, 3) // leaders no longer move
 	waitUntil(t, "all nodes report the same leaders", func() bool {
@@ -247,7 +247,7 @@ func TestMoved(t *testing.T) {
 		atomic.AddInt64(&total, n)
 		return err
 	})
-	if total != 18 { // 16, settled and {a}1
+	if total != 18 { // 16, the key of waitPlaced, and {a}1
 		t.Errorf("DBSIZE adds up to %d", total)
 	}
 }

@@ -18,9 +18,10 @@ import (
 	"github.com/siftdb/sift/internal/vfs"
 )
 
-// The ids of the node and of its cluster, each 40 hex digits and a newline. The node's is random.
-// A node with an empty directory chooses a new one, because it has forgotten what it promised. The
-// cluster's is chosen at random by the node that creates the cluster; nodes that join ask for it.
+// The ids of the node and of its cluster, each 40 hex digits and a newline. The node's is random. A
+// node with an empty directory chooses a new one, because it no longer knows its votes and what it
+// acknowledged. The cluster's is chosen at random by the node that creates the cluster; nodes that
+// join get it from another node.
 //
 // On disk; do not change.
 const (
@@ -153,7 +154,7 @@ func (n *Node) sameCluster(addr string) error {
 	}
 	theirs, err := parseID(strings.TrimPrefix(reply, "+"))
 	if err != nil {
-		return fmt.Errorf("siftd: %s says %q", addr, reply)
+		return fmt.Errorf("siftd: %s replied %q", addr, reply)
 	}
 	ours := n.mux.Cluster()
 	if ours == (cluster.ClusterID{}) {
@@ -169,7 +170,7 @@ func (n *Node) sameCluster(addr string) error {
 	return nil
 }
 
-// clusterID answers CLUSTER NODE CLUSTER.
+// clusterID returns the reply to CLUSTER NODE CLUSTER.
 func (n *Node) clusterID() (string, error) {
 	id := n.mux.Cluster()
 	if id == (cluster.ClusterID{}) {

@@ -10,8 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestAnotherCluster: a node that belongs to one cluster does not start as part of
-// another.
+// TestAnotherCluster: a node that belongs to one cluster does not start as a node of another.
 func TestAnotherCluster(t *testing.T) {
 	redis.SetLogger(silent{})
 	one := startAt(t, Config{Dir: t.TempDir(), Init: true, Shape: Shape{2, 3}})

@@ -54,11 +54,11 @@ func isUnspecified(addr string) bool {
 // nearEnough is how many entries behind a node may be to count as up to date, and to get a vote.
 const nearEnough = 1000
 
-// announce records the node's addresses in the directory group, and tries until they are there. A
-// node that joins becomes a member: first a nonvoter, then a voter when it has nearly all of the
+// announce records the node's addresses in the directory group, and retries until it has succeeded.
+// A node that joins becomes a member: first a nonvoter, then a voter once it has nearly all of the
 // log.
 func (n *Node) announce() {
-	var said error
+	var lastErr error
 	join := n.joins()
 	for ; n.ctx.Err() == nil; pause(n.ctx, 200*time.Millisecond) {
 		self := serve.GroupMember{ID: n.id, Addr: n.announced(), RaftAddr: string(n.directoryAddr())}
@@ -81,20 +81,20 @@ func (n *Node) announce() {
 		if !join && !n.knows(n.id) {
 			return // the node was removed, or does not know yet that it was added
 		}
-		at, err := n.tell(self, false)
+		at, err := n.register(self, false)
 		if err == nil && join && n.node.FSM().Applied()+nearEnough >= at && n.knows(n.id) {
-			_, err = n.tell(self, true)
+			_, err = n.register(self, true)
 		}
-		if err != nil && (said == nil || err.Error() != said.Error()) {
-			said = err
+		if err != nil && (lastErr == nil || err.Error() != lastErr.Error()) {
+			lastErr = err
 			n.cfg.Logger.Warn("the directory group does not have this node's address yet", "err", err)
 		}
 	}
 }
 
-// tell has the leader record a node.
-func (n *Node) tell(m serve.GroupMember, vote bool) (uint64, error) {
-	if n.leadsAll() {
+// register makes the leader of the directory group record a node, and returns the commit index.
+func (n *Node) register(m serve.GroupMember, vote bool) (uint64, error) {
+	if n.leadsDirectory() {
 		return directory{n}.Join(m, vote)
 	}
 	args := []string{"CLUSTER", "JOIN", m.ID, m.Addr, m.RaftAddr}
@@ -109,7 +109,7 @@ func (n *Node) tell(m serve.GroupMember, vote bool) (uint64, error) {
 		case err != nil || addr == "" || string(server.ID) == n.id:
 		case server.ID == leader:
 			addrs = append([]string{addr}, addrs...)
-		default: // this node may have moved, so that no leader can reach it
+		default: // no leader may be known: if this node has moved, none can reach it
 			addrs = append(addrs[:len(addrs):len(addrs)], addr)
 		}
 	}

@@ -19,18 +19,18 @@ import (
 
 // hosted is what a node reports about its replica of a group.
 type hosted struct {
-	Shard   int
-	Replica string
-	Leads   bool
-	Term    uint64
-	Index   uint64       // of the last committed change of the members
-	Settled bool         // whether Members are those after that change
-	Members []memberView // if the replica leads
+	Shard            int
+	Replica          string
+	Leads            bool
+	Term             uint64
+	Index            uint64       // of the last committed change of the members
+	MembersCommitted bool         `json:"Settled"` // whether Members are those after that change: no other one is pending
+	Members          []memberView // if the replica leads
 }
 
 // Manage implements serve.Shards. CLUSTER returns the cluster's id. Otherwise the first argument is
-// the id of the addressed node, since another node may have its address if its directory was lost.
-// The rest is one of
+// the id of the node that the command is for: another node may have its address, if its directory
+// was lost. The other arguments are one of
 //
 //	HOSTED                              return the node's replicas, as JSON
 //	HOST shard                          create an empty replica if there is none; its number
@@ -118,20 +118,20 @@ func (n *Node) hosted() (out []hosted) {
 				h.Members = append(h.Members, memberView{m.ID, replicaOf(m.RaftAddr), m.Voter, m.Lag, addr})
 			}
 		}
-		h.Settled = slices.Equal(servers(r.node), members) // last: h.Members may have a later change
+		h.MembersCommitted = slices.Equal(servers(r.node), members) // last: h.Members may have a later change
 		out = append(out, h)
 	}
 	return out
 }
 
-// drop removes a replica, if the node was not added to the group after index.
+// drop removes a replica, unless the node was added to the group after index.
 func (n *Node) drop(r *replica, index uint64) error {
-	if n.begins() != nil {
-		return errors.New("the first start is not complete, and the next one would create the group again")
+	if n.creates() != nil {
+		return errors.New("the node's first start is not complete: the next start would create the group again")
 	}
 	for _, server := range servers(r.node) {
 		if string(server.ID) == n.id && configIndex(r.node) > index {
-			return errors.New("the node is a member")
+			return errors.New("the node is a member of the group")
 		}
 	}
 	n.mu.Lock()
@@ -167,33 +167,33 @@ const (
 // placeGroups places the groups while this node leads the directory group.
 func (n *Node) placeGroups() {
 	heard := map[string]time.Time{}
-	said := ""
+	lastErr := ""
 	for wait := placeEvery; pause(n.ctx, wait); {
 		wait = placeEvery
-		if !n.leadsAll() || n.groups() == 0 {
+		if !n.leadsDirectory() || n.groups() == 0 {
 			clear(heard)
 			continue
 		}
-		v, err := n.look(heard)
+		v, err := n.pollAll(heard)
 		if err == nil {
 			if a := v.plan(); a.what != "" {
 				wait = placeNext
 				n.cfg.Logger.Info("placing", "what", a.what, "group", a.shard, "node", a.node)
-				err = n.carryOut(v, a)
+				err = n.execute(v, a)
 			}
 		}
 		if err != nil {
 			wait = placeEvery
-			if err.Error() != said {
-				said = err.Error()
+			if err.Error() != lastErr {
+				lastErr = err.Error()
 				n.cfg.Logger.Warn("a group was not placed", "err", err)
 			}
 		}
 	}
 }
 
-// look polls all nodes.
-func (n *Node) look(heard map[string]time.Time) (*view, error) {
+// pollAll requests the state of all nodes.
+func (n *Node) pollAll(heard map[string]time.Time) (*view, error) {
 	n.mu.Lock()
 	v := &view{replicas: n.shape.Replicas, groups: make([]groupView, n.shape.Groups)}
 	n.mu.Unlock()
@@ -236,7 +236,7 @@ func (n *Node) look(heard map[string]time.Time) (*view, error) {
 			node.hosts[h.Shard] = h.Replica
 			if h.Leads && h.Term > terms[h.Shard] {
 				terms[h.Shard] = h.Term
-				v.groups[h.Shard] = groupView{node.id, h.Index, h.Settled, h.Members}
+				v.groups[h.Shard] = groupView{node.id, h.Index, h.MembersCommitted, h.Members}
 			}
 		}
 	}
@@ -299,15 +299,15 @@ func (n *Node) noteLeaders(v *view) error {
 		if err != nil {
 			return err
 		}
-		if err := n.note(append(append([]byte{placeCommand}, shardBytes(shard)...), text...)); err != nil {
+		if err := n.recordCommand(append(append([]byte{placeCommand}, shardBytes(shard)...), text...)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// carryOut executes an action of a plan.
-func (n *Node) carryOut(v *view, a action) error {
+// execute executes an action of a plan.
+func (n *Node) execute(v *view, a action) error {
 	shard, index := strconv.Itoa(a.shard), strconv.FormatUint(a.index, 10)
 	var err error
 	switch a.what {
@@ -345,7 +345,7 @@ func (n *Node) remove(id string) error {
 	if err := remove(n.node, id, 0); err != nil {
 		return err
 	}
-	return n.note(append([]byte{forgetCommand}, id...))
+	return n.recordCommand(append([]byte{forgetCommand}, id...))
 }
 
 var _ serve.Shards = (*Node)(nil)

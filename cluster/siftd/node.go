@@ -1,6 +1,6 @@
-// Package siftd is a node of a replicated sift serve. Clients see a cluster of such nodes as a
-// Redis Cluster. The slots are divided among a fixed number of groups of nodes; when nodes join or
-// leave, whole groups move.
+// Package siftd implements a node of a replicated sift serve. To clients, a cluster of such nodes
+// is a Redis Cluster. The slots are divided among a fixed number of groups of nodes; when nodes
+// join or leave, whole groups move.
 package siftd
 
 import (
@@ -177,10 +177,10 @@ func (n *Node) makeFront() (err error) {
 // openGroups opens the node's groups. If the node creates a cluster, the directory group is
 // created last, so that an interrupted start is repeated.
 func (n *Node) openGroups() (err error) {
-	begins := n.begins()
-	if begins != nil {
-		n.setShape(*begins)
-		for shard := range begins.Groups {
+	creates := n.creates()
+	if creates != nil {
+		n.setShape(*creates)
+		for shard := range creates.Groups {
 			if err := n.host(shard, true); err != nil {
 				return err
 			}
@@ -191,14 +191,14 @@ func (n *Node) openGroups() (err error) {
 		return err
 	}
 	o := n.options(filepath.Join(n.cfg.Dir, "directory"), transport)
-	o.Apply, o.SegmentBytes = applyToAll, minSegment
-	if begins != nil {
+	o.Apply, o.SegmentBytes = applyDirectory, minSegment
+	if creates != nil {
 		o.Bootstrap = n.alone(n.directoryAddr())
 	}
 	if n.node, err = cluster.Open(o); err != nil {
 		return err
 	}
-	if begins != nil {
+	if creates != nil {
 		n.setOpened()
 		return nil
 	}
@@ -248,8 +248,8 @@ func (n *Node) options(dir string, transport raft.Transport) cluster.Options {
 	return cluster.Options{ID: n.id, Dir: dir, Transport: transport, DB: &db, Raft: n.cfg.Raft}
 }
 
-// allMemtables is the total size that the memtables of a node's groups reach before they are
-// flushed, unless they are small or few.
+// allMemtables is the total size of the memtables of a node's groups. Each gets an equal share, but
+// at least 1 MiB and at most 16 MiB.
 const allMemtables = 64 << 20
 
 // alone returns the members of a group that consists of this node.
@@ -334,21 +334,21 @@ func (n *Node) setShape(s Shape) {
 // the node's replicas.
 func (n *Node) learnShape() {
 	for ; n.ctx.Err() == nil; pause(n.ctx, 50*time.Millisecond) {
-		begins := n.begins()
+		creates := n.creates()
 		s, err := n.readShape()
 		switch {
-		case err == nil && s.Groups > 0 && begins != nil:
+		case err == nil && s.Groups > 0 && creates != nil:
 			err = n.endFirst()
 		case err == nil && s.Groups > 0:
-			if n.setShape(s); !n.hasOpened() { // otherwise they may have been added or removed since
+			if n.setShape(s); !n.hasOpened() { // otherwise replicas may have been added or removed since
 				if err := n.openHosted(); err != nil && n.ctx.Err() == nil {
 					n.stop(err)
 				}
 			}
 			return
-		case err == nil && begins != nil && n.leadsAll():
-			text, _ := json.Marshal(begins)
-			err = n.note(append([]byte{shapeCommand}, text...))
+		case err == nil && creates != nil && n.leadsDirectory():
+			text, _ := json.Marshal(creates)
+			err = n.recordCommand(append([]byte{shapeCommand}, text...))
 		}
 		if err != nil {
 			n.cfg.Logger.Warn("the shape of the cluster is not recorded yet", "err", err)
@@ -380,13 +380,13 @@ func (c Config) resolve() (Config, error) {
 		c.Shape.Replicas = 3
 	}
 	if c.Shape.Groups < 0 || c.Shape.Groups > maxGroups || c.Shape.Replicas < 0 {
-		return c, fmt.Errorf("siftd: %d groups of %d replicas; there are 1 to %d groups", c.Shape.Groups, c.Shape.Replicas, maxGroups)
+		return c, fmt.Errorf("siftd: %d groups of %d replicas: there must be 1 to %d groups, of at least 1 replica", c.Shape.Groups, c.Shape.Replicas, maxGroups)
 	}
 	if c.MaxBulkBytes == 0 {
 		c.MaxBulkBytes = maxBulk
 	}
 	if c.MaxBulkBytes > maxBulk {
-		return c, fmt.Errorf("siftd: MaxBulkBytes is above %d", maxBulk)
+		return c, fmt.Errorf("siftd: MaxBulkBytes must be at most %d", maxBulk)
 	}
 	db := sift.Options{}
 	if c.DB != nil {
@@ -437,7 +437,7 @@ func (n *Node) Done() <-chan struct{} { return n.done }
 // fail makes the node stop.
 func (n *Node) fail() { n.once.Do(func() { close(n.done) }) }
 
-// serve answers clients.
+// serve serves clients.
 func (n *Node) serve() {
 	defer n.fail()
 	if err := n.front.Serve(); err != nil {
@@ -462,12 +462,11 @@ func (n *Node) stop(err error) {
 	n.fail()
 }
 
-// lastReplies is how long clients may take to read the replies of commands that were executed when
-// the node stops.
+// lastReplies is how long clients may take to read their last replies when the node stops.
 const lastReplies = 200 * time.Millisecond
 
 // Close transfers the leadership of the groups that this node leads, and stops the node. Its error
-// includes the one that has stopped the node earlier, if any.
+// includes the one that had stopped the node before, if any.
 func (n *Node) Close() error {
 	if n.ctx.Err() == nil {
 		var wg sync.WaitGroup
@@ -476,7 +475,7 @@ func (n *Node) Close() error {
 			wg.Go(func() { _ = r.handOver("") })
 		}
 		wg.Wait()
-		if n.node != nil && n.leadsAll() {
+		if n.node != nil && n.leadsDirectory() {
 			_ = n.node.Do(context.Background(), (*raft.Raft).LeadershipTransfer) // as above
 		}
 	}

@@ -4,9 +4,9 @@ import (
 	"slices"
 )
 
-// A plan places the groups: it determines the next change, one at a time. It adds a node to a group
-// as a nonvoter first, since receiving the data takes time. It removes a node only if most of the
-// other voters are up to date.
+// A plan places the groups: it determines one change at a time. A node is first added to a group as
+// a nonvoter, since receiving the data takes time. A node is removed only if most of the other
+// voters are up to date.
 
 // view is the cluster as the node that places the groups sees it.
 type view struct {
@@ -27,10 +27,10 @@ type nodeView struct {
 
 // groupView is a group as its leader sees it.
 type groupView struct {
-	leader  string // "" if unknown
-	index   uint64 // of the last committed change of the members
-	settled bool   // whether members are those after that change
-	members []memberView
+	leader           string // "" if unknown
+	index            uint64 // of the last committed change of the members
+	membersCommitted bool   // whether members are those after that change
+	members          []memberView
 }
 
 type memberView struct {
@@ -41,9 +41,9 @@ type memberView struct {
 	Addr    string // of the node, as the group knows it
 }
 
-// action is a change. The node itself carries out DROP; the leader of the group carries out ADD
-// (the node has created an empty replica before), VOTE, ADDRESS, REMOVE and LEAD; the leader of the
-// directory group carries out FORGET. "" means no change.
+// action is a change. The node itself executes DROP; the leader of the group executes ADD, after
+// the node has created an empty replica, VOTE, ADDRESS, REMOVE and LEAD; the leader of the
+// directory group executes FORGET. If what is "", there is no change.
 type action struct {
 	what  string
 	shard int
@@ -60,8 +60,8 @@ func (v *view) node(id string) *nodeView {
 	return nil
 }
 
-// stays reports whether a node exists and is not leaving.
-func (v *view) stays(id string) bool {
+// isStaying reports whether a node exists and is not leaving.
+func (v *view) isStaying(id string) bool {
 	n := v.node(id)
 	return n != nil && !n.leaving
 }
@@ -80,8 +80,8 @@ func (g *groupView) has(id string) bool {
 	return slices.ContainsFunc(g.members, func(m memberView) bool { return m.ID == id })
 }
 
-// has reports whether a member's node has its replica. Another replica of the group, as after a
-// failed change, does not count.
+// has reports whether a member's node has the member's replica. Another replica of the group, as
+// after a failed change, does not count.
 func (n *nodeView) has(m memberView, shard int) bool {
 	name, ok := n.hosts[shard]
 	return ok && name == m.Replica
@@ -98,7 +98,7 @@ func (v *view) ready(m memberView, shard int) bool {
 func (v *view) plan() action {
 	waiting := false
 	for i := range v.groups {
-		a, wait := v.learn(i)
+		a, wait := v.updateMembers(i)
 		if a.what != "" {
 			return a
 		}
@@ -109,7 +109,7 @@ func (v *view) plan() action {
 	}
 	if !waiting {
 		for i := range v.groups {
-			if a := v.fit(i); a.what != "" {
+			if a := v.resize(i); a.what != "" {
 				return a
 			}
 		}
@@ -123,16 +123,17 @@ func (v *view) plan() action {
 	return v.spreadLeaders()
 }
 
-// moved reports whether a member's node is reachable at another address than the group knows.
+// moved reports whether a member's node is reachable at a different address from the one that the
+// group knows.
 func (n *nodeView) moved(m memberView, shard int) bool {
 	return n != nil && n.reachable && n.has(m, shard) && m.Addr != "" && m.Addr != n.addr
 }
 
-// learn updates members whose node has a new address, and promotes or removes those without a vote.
-// If wait is true, other changes must wait.
-func (v *view) learn(shard int) (a action, wait bool) {
+// updateMembers updates the address of a member, or promotes or removes one without a vote. If wait
+// is true, other changes must wait.
+func (v *view) updateMembers(shard int) (a action, wait bool) {
 	g := &v.groups[shard]
-	if g.leader == "" || !g.settled {
+	if g.leader == "" || !g.membersCommitted {
 		return a, g.leader != ""
 	}
 	for _, m := range g.members {
@@ -157,12 +158,12 @@ func (v *view) learn(shard int) (a action, wait bool) {
 	return a, wait
 }
 
-// drop has a node remove its replica of a group that it is no longer a member of.
+// drop makes a node remove its replica of a group of which it is not a member.
 func (v *view) drop() action {
 	for _, n := range v.nodes {
 		for shard := range n.hosts {
 			g := &v.groups[shard]
-			if n.reachable && g.leader != "" && g.settled && !g.has(n.id) {
+			if n.reachable && g.leader != "" && g.membersCommitted && !g.has(n.id) {
 				return action{"DROP", shard, n.id, g.index}
 			}
 		}
@@ -170,8 +171,9 @@ func (v *view) drop() action {
 	return action{}
 }
 
-// fit brings a group to the right number of members, on nodes that are not leaving.
-func (v *view) fit(shard int) action {
+// resize returns the next change toward the right number of members of a group, on nodes that are
+// not leaving and have their replicas.
+func (v *view) resize(shard int) action {
 	g := &v.groups[shard]
 	if g.leader == "" {
 		return action{}
@@ -179,7 +181,7 @@ func (v *view) fit(shard int) action {
 	staying, want := 0, 0
 	var leaving []memberView
 	for _, m := range g.members {
-		if v.stays(m.ID) {
+		if v.isStaying(m.ID) {
 			staying++
 		} else {
 			leaving = append(leaving, m)
@@ -200,7 +202,7 @@ func (v *view) fit(shard int) action {
 	}
 	switch {
 	case staying < want:
-		if to := v.emptiest(g); to != "" {
+		if to := v.leastLoaded(g); to != "" {
 			return action{"ADD", shard, to, g.index}
 		}
 	case len(leaving) > 0:
@@ -212,8 +214,9 @@ func (v *view) fit(shard int) action {
 	return action{}
 }
 
-// emptiest returns the node that can join a group and is in the fewest groups, "" if there is none.
-func (v *view) emptiest(g *groupView) (id string) {
+// leastLoaded returns, of the nodes that can join a group, the one in the fewest groups, "" if
+// there is none.
+func (v *view) leastLoaded(g *groupView) (id string) {
 	for _, n := range v.nodes {
 		if n.reachable && !n.leaving && !g.has(n.id) && (id == "" || v.load(n.id) < v.load(id)) {
 			id = n.id
@@ -248,7 +251,7 @@ func (v *view) handOver(shard int) action {
 	g := &v.groups[shard]
 	to := ""
 	for _, m := range g.members {
-		if m.ID != g.leader && v.ready(m, shard) && v.stays(m.ID) && (to == "" || v.led(m.ID) < v.led(to)) {
+		if m.ID != g.leader && v.ready(m, shard) && v.isStaying(m.ID) && (to == "" || v.led(m.ID) < v.led(to)) {
 			to = m.ID
 		}
 	}
@@ -286,26 +289,27 @@ func (v *view) spread() action {
 		return action{}
 	}
 	for shard := range v.groups {
-		if g := &v.groups[shard]; g.leader != "" && g.settled && g.has(most) && !g.has(least) {
+		if g := &v.groups[shard]; g.leader != "" && g.membersCommitted && g.has(most) && !g.has(least) {
 			return action{"ADD", shard, least, g.index}
 		}
 	}
 	return action{}
 }
 
-// forget removes a node from the directory when it has left all groups, unless the others would be
-// without a majority.
+// forget removes a leaving node from the directory group once it is in no other group, if a
+// majority of the remaining voters can be reached.
 func (v *view) forget() action {
 	for _, n := range v.nodes {
-		if n.leaving && v.load(n.id) == 0 && v.enough(n.id) && !slices.ContainsFunc(v.groups, func(g groupView) bool { return g.leader == "" }) {
+		if n.leaving && v.load(n.id) == 0 && v.keepsMajority(n.id) && !slices.ContainsFunc(v.groups, func(g groupView) bool { return g.leader == "" }) {
 			return action{"FORGET", 0, n.id, 0}
 		}
 	}
 	return action{}
 }
 
-// enough reports whether most of the directory group's voters other than a node can be reached.
-func (v *view) enough(without string) bool {
+// keepsMajority reports whether most of the directory group's voters other than a node can be
+// reached.
+func (v *view) keepsMajority(without string) bool {
 	voters, reachable := 0, 0
 	for _, n := range v.nodes {
 		if n.votes && n.id != without {
@@ -323,9 +327,9 @@ func (v *view) enough(without string) bool {
 // it. A path goes from node to node by groups that the one leads and the other is a member of. Each
 // transfer shortens the rest of the path.
 func (v *view) spreadLeaders() action {
-	var best *way
+	var best *path
 	for _, n := range v.nodes {
-		if w := v.wayFrom(n.id); w != nil && (best == nil || w.length < best.length) {
+		if w := v.pathFrom(n.id); w != nil && (best == nil || w.length < best.length) {
 			best = w
 		}
 	}
@@ -335,18 +339,18 @@ func (v *view) spreadLeaders() action {
 	return best.first
 }
 
-// way is a path along which leadership of groups can be transferred.
-type way struct {
+// path is a path along which leadership of groups can be transferred.
+type path struct {
 	to     string
 	length int
 	first  action
 }
 
-// wayFrom returns the shortest path from a node to one that leads at least two groups fewer, nil if
-// there is none.
-func (v *view) wayFrom(from string) *way {
+// pathFrom returns the shortest path from a node to one that leads at least two groups fewer, nil
+// if there is none.
+func (v *view) pathFrom(from string) *path {
 	seen := map[string]bool{from: true}
-	for queue := []way{{to: from}}; len(queue) > 0; queue = queue[1:] {
+	for queue := []path{{to: from}}; len(queue) > 0; queue = queue[1:] {
 		at := queue[0]
 		for shard := range v.groups {
 			g := &v.groups[shard]
@@ -354,11 +358,11 @@ func (v *view) wayFrom(from string) *way {
 				continue
 			}
 			for _, m := range g.members {
-				if seen[m.ID] || !v.ready(m, shard) || !v.stays(m.ID) {
+				if seen[m.ID] || !v.ready(m, shard) || !v.isStaying(m.ID) {
 					continue
 				}
 				seen[m.ID] = true
-				next := way{m.ID, at.length + 1, at.first}
+				next := path{m.ID, at.length + 1, at.first}
 				if at.length == 0 {
 					next.first = action{"LEAD", shard, m.ID, 0}
 				}

@@ -126,8 +126,8 @@ func (s *simulated) check() {
 	}
 }
 
-// settle executes all actions. Members catch up after some rounds.
-func (s *simulated) settle() (steps int) {
+// executeAll executes actions until there are no more. Members catch up after some rounds.
+func (s *simulated) executeAll() (steps int) {
 	s.t.Helper()
 	for idle := 0; idle < 2; steps++ {
 		if steps > 10000 {
@@ -176,7 +176,7 @@ func (s *simulated) even() {
 	}
 }
 
-// TestPlan: nodes join and leave in any order, and the groups follow.
+// TestPlan: nodes join and leave in any order, and the groups are placed accordingly.
 func TestPlan(t *testing.T) {
 	for _, shape := range []Shape{{1, 3}, {16, 3}, {16, 1}, {7, 2}, {5, 5}} {
 		t.Run(fmt.Sprint(shape), func(t *testing.T) {
@@ -189,7 +189,7 @@ func TestPlan(t *testing.T) {
 					s.v.nodes[random.IntN(len(s.v.nodes))].leaving = true
 				}
 				if random.IntN(3) > 0 {
-					s.settle()
+					s.executeAll()
 					if len(s.v.nodes) > 0 {
 						s.even()
 					}
@@ -211,14 +211,14 @@ func (s *simulated) staying() (n int) {
 	return n
 }
 
-// TestPlanLost: a lost node counts as a member until it is to leave, so that a group of
+// TestPlanLost: a lost node remains a member until it is marked as leaving, so that a group of
 // three does not lose another one.
 func TestPlanLost(t *testing.T) {
 	s := newSimulated(t, 4, 3)
 	for _, id := range []string{"n1", "n2"} {
 		s.add(id)
 	}
-	s.settle()
+	s.executeAll()
 	s.even()
 	n := s.v.node("n2")
 	n.reachable, n.lost = false, true
@@ -228,7 +228,7 @@ func TestPlanLost(t *testing.T) {
 		}
 	}
 	s.v.node("n1").leaving = true
-	s.settle()
+	s.executeAll()
 	for i, g := range s.v.groups {
 		if !g.has("n1") {
 			t.Errorf("group %d has lost two of three: %v", i, g)
@@ -236,16 +236,15 @@ func TestPlanLost(t *testing.T) {
 	}
 	s.v.node("n1").leaving, n.leaving = false, true
 	s.add("n3")
-	s.settle()
+	s.executeAll()
 	if s.v.node("n2") != nil {
 		t.Error("the lost node is still there")
 	}
 	s.even()
 }
 
-// TestPlanForgetOthers: a node that works is not removed from the directory group if the others
-// have no majority there. Nodes that are down can be removed first, and so can those without a
-// vote.
+// TestPlanForgetOthers: a reachable node is not removed from the directory group if the others have
+// no majority there. Nodes that are down can be removed first, and so can those without a vote.
 func TestPlanForgetOthers(t *testing.T) {
 	s := newSimulated(t, 1, 1)
 	for _, id := range []string{"n1", "n2", "n3", "n4", "n5", "n6"} {
@@ -255,18 +254,18 @@ func TestPlanForgetOthers(t *testing.T) {
 		n := s.v.node(id)
 		n.votes, n.reachable, n.leaving = false, false, true
 	}
-	s.settle()
+	s.executeAll()
 	if len(s.v.nodes) != 5 {
 		t.Fatalf("the nodes are %v", s.v.nodes)
 	}
 	s.v.node("n1").leaving = true
 	s.v.node("n3").reachable, s.v.node("n4").reachable = false, false
-	s.settle()
+	s.executeAll()
 	if s.v.node("n1") == nil {
 		t.Fatal("of the four others, two are down")
 	}
 	s.v.node("n4").leaving = true
-	s.settle()
+	s.executeAll()
 	if s.v.node("n4") != nil || s.v.node("n1") != nil {
 		t.Errorf("the nodes are %v", s.v.nodes)
 	}
@@ -295,6 +294,6 @@ func TestPlanReplicaLost(t *testing.T) {
 		t.Errorf("%v, although only one other replica is up to date", a)
 	}
 	s.v.node("n0").hosts[0] = ""
-	s.settle()
+	s.executeAll()
 	s.even()
 }

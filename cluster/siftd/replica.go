@@ -22,8 +22,8 @@ import (
 	"github.com/siftdb/sift/internal/vfs"
 )
 
-// replica is this node's replica of a shard's group, with its own log and database, and a server
-// behind the node's front end.
+// replica is this node's replica of a shard's group: a log, a database, and a server behind the
+// node's front end.
 type replica struct {
 	n      *Node
 	shard  int
@@ -77,8 +77,8 @@ func (n *Node) openReplica(shard int, first bool) (*replica, error) {
 }
 
 // replicaName is a file with the number of a replica, 16 hex digits and a newline. A node that
-// leaves a group and joins it again gets another number: it no longer knows its vote and what it
-// acknowledged, so nodes that do not know of the change must not take it for the former member.
+// leaves a group and joins it again gets a new number: it no longer knows its vote and what it
+// acknowledged, so nodes that do not know of the change must not mistake it for the former member.
 //
 // On disk; do not change.
 const replicaName = "replica"
@@ -136,7 +136,7 @@ func (r *replica) drop() error {
 }
 
 // run serves clients with one server after another: one for each term in which the node leads, and
-// one for each time in between.
+// one for each period in between.
 func (r *replica) run() {
 	defer close(r.done)
 	for r.ctx.Err() == nil {
@@ -173,7 +173,7 @@ func (r *replica) serveOnce() (stop bool, err error) {
 	defer release()
 	s, err := serve.New(db, serve.Config{Front: r.n.front, Group: g, Leads: g.leads, Shard: r.shard})
 	if err != nil {
-		// Damage does not go away, and another node may lead.
+		// Retrying does not help against damage, and another node may be able to lead.
 		return errors.Is(err, sift.ErrCorruption), err
 	}
 	r.n.cfg.Logger.Info("serving", "group", r.shard, "leads", g.leads, "term", g.term)
@@ -250,7 +250,7 @@ func (r *replica) handOver(id string) error {
 	}
 	switch {
 	case others == 0:
-		return errors.New("siftd: there is no other node to lead")
+		return errors.New("siftd: there is no other node that could lead")
 	case id != "" && addr == "":
 		return fmt.Errorf("unknown node %.50s", id)
 	}
@@ -262,7 +262,7 @@ func (r *replica) handOver(id string) error {
 		return in.LeadershipTransferToServer(raft.ServerID(id), addr)
 	})
 	if err != nil {
-		now.group.lose() // another server takes over
+		now.group.lose() // the server has retired and must be replaced
 	}
 	return err
 }

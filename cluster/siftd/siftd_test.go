@@ -85,14 +85,14 @@ func (g *nodes) stop(i int) {
 	}
 }
 
-// settle waits until there are want nodes, each group has as many as it should, and a write
+// waitPlaced waits until there are want nodes, each group has as many as it should, and a write
 // succeeds.
-func (g *nodes) settle(c *redis.ClusterClient, want int) {
+func (g *nodes) waitPlaced(c *redis.ClusterClient, want int) {
 	g.t.Helper()
 	var err error
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if err = c.Set(g.t.Context(), "settled", 1, 0).Err(); err == nil {
-			if err = g.settled(c, want); err == nil {
+			if err = g.checkPlaced(c, want); err == nil {
 				return
 			}
 		}
@@ -100,7 +100,7 @@ func (g *nodes) settle(c *redis.ClusterClient, want int) {
 	g.t.Fatalf("not %d nodes within a minute: %v", want, err)
 }
 
-func (g *nodes) settled(c *redis.ClusterClient, want int) error {
+func (g *nodes) checkPlaced(c *redis.ClusterClient, want int) error {
 	nodes, err := c.ClusterNodes(g.t.Context()).Result()
 	if err != nil {
 		return err
@@ -142,7 +142,7 @@ func (g *nodes) forget(c *redis.ClusterClient, i, left int) {
 	if err := c.Do(g.t.Context(), "CLUSTER", "FORGET", g.running[i].ID()).Err(); err != nil {
 		g.t.Errorf("forget: %v", err)
 	}
-	g.settle(c, left)
+	g.waitPlaced(c, left)
 }
 
 // patientRaft keeps leaders on a busy machine: a deposed one would reply UNKNOWN.
@@ -165,7 +165,7 @@ func TestMembership(t *testing.T) {
 	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: g.addrs, Password: "secret", MaxRedirects: 100, MaxRetryBackoff: 50 * time.Millisecond,
 		DialerRetries: 1, ClusterStateReloadInterval: 100 * time.Millisecond})
 	defer c.Close()
-	g.settle(c, 3)
+	g.waitPlaced(c, 3)
 	ctx := t.Context()
 	stop := make(chan struct{})
 	var acked [4]int64
@@ -199,11 +199,11 @@ func TestMembership(t *testing.T) {
 		})
 	}
 	g.start(3)
-	g.settle(c, 4)
+	g.waitPlaced(c, 4)
 	for i := range 4 {
 		g.stop(i)
 		g.start(i)
-		g.settle(c, 4)
+		g.waitPlaced(c, 4)
 	}
 	for _, addr := range g.addrs { // only the one that leads can transfer leadership
 		one := redis.NewClient(&redis.Options{Addr: addr, Password: "secret"})
@@ -211,7 +211,7 @@ func TestMembership(t *testing.T) {
 			t.Errorf("failover: %v", err)
 		}
 		one.Close()
-		g.settle(c, 4)
+		g.waitPlaced(c, 4)
 	}
 	leads := g.leads(c)
 	if leads != g.addrs[2] {
@@ -311,7 +311,7 @@ func TestStrangers(t *testing.T) {
 	g.start(0)
 	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: g.addrs[:1], Password: "secret", MaxRedirects: 100, MaxRetryBackoff: 50 * time.Millisecond})
 	defer c.Close()
-	g.settle(c, 1)
+	g.waitPlaced(c, 1)
 	other := testca.New(t)
 	for name, config := range map[string]*tls.Config{
 		"without a certificate":    {RootCAs: g.authority.Pool},

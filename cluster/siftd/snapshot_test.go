@@ -17,7 +17,7 @@ func TestJoinBySnapshot(t *testing.T) {
 	often := Raft()
 	often.SnapshotInterval, often.SnapshotThreshold, often.TrailingLogs = 50*time.Millisecond, 20, 5
 	first := startAt(t, Config{Dir: t.TempDir(), Init: true, Shape: Shape{1, 3}, Raft: often, segmentBytes: 4 << 10})
-	waitUntil(t, "the node leads", first.leadsAll)
+	waitUntil(t, "the node leads", first.leadsDirectory)
 	c := clientOf(t, first)
 	n := 0
 	write := func() {

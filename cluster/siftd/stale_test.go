@@ -16,7 +16,7 @@ import (
 func TestStaleChanges(t *testing.T) {
 	redis.SetLogger(silent{})
 	n := startAt(t, Config{Dir: t.TempDir(), Init: true, Shape: Shape{1, 3}})
-	waitUntil(t, "the node leads", func() bool { h := n.hosted()[0]; return h.Leads && h.Settled })
+	waitUntil(t, "the node leads", func() bool { h := n.hosted()[0]; return h.Leads && h.MembersCommitted })
 	before := n.hosted()[0].Index
 	if before == 0 {
 		t.Fatal("the index of the first members is not known")
@@ -44,7 +44,7 @@ func TestStaleChanges(t *testing.T) {
 	if err := other.drop(other.replica(0), before); err == nil {
 		t.Fatal("the replica of a member is removed")
 	}
-	waitUntil(t, "the node still leads", func() bool { h := n.hosted()[0]; return h.Leads && h.Settled })
+	waitUntil(t, "the node still leads", func() bool { h := n.hosted()[0]; return h.Leads && h.MembersCommitted })
 	for _, how := range []string{"REMOVE", "VOTE"} {
 		if err := n.replica(0).change(how, other.ID(), "-", before); err == nil || errors.Is(err, serve.ErrNotWritten) {
 			t.Errorf("%s: %v", how, err)

@@ -19,7 +19,7 @@ func TestWait(t *testing.T) {
 		g.start(i)
 	}
 	c := clusterClient(t, g.addrs)
-	g.settle(c, 3)
+	g.waitPlaced(c, 3)
 	g.even(c, 3)
 	ctx := t.Context()
 	one := redis.NewClient(&redis.Options{Addr: g.addrs[0], Password: "secret", MaxRetries: -1, ReadTimeout: time.Minute})
@@ -65,7 +65,7 @@ func TestWait(t *testing.T) {
 		t.Errorf("%d nodes have all after %v", n, took)
 	}
 	g.stop(2)
-	for g.settled(c, 3) != nil { // until the groups that it led have new leaders
+	for g.checkPlaced(c, 3) != nil { // until the groups that it led have new leaders
 		time.Sleep(20 * time.Millisecond)
 	}
 	for end := time.Now().Add(time.Minute); ; {
@@ -89,7 +89,7 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// TestWaitHungUp: a WAIT without an end ends when its client does.
+// TestWaitHungUp: a WAIT without a limit ends when its client hangs up.
 func TestWaitHungUp(t *testing.T) {
 	redis.SetLogger(silent{})
 	n := startAt(t, Config{Dir: t.TempDir(), Init: true, Shape: Shape{1, 3}})

@@ -103,7 +103,7 @@ func (b *browser) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	secret, path, ok := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	switch {
 	case !b.isHost(r.Host):
-		// The name of another site that resolves to this machine (DNS rebinding).
+		// Another site's name may resolve to this machine (DNS rebinding).
 		http.Error(w, "This page is served under its own address only.", http.StatusMisdirectedRequest)
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		h.Set("Allow", "GET, HEAD")
@@ -112,7 +112,7 @@ func (b *browser) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 	case path == "style.css":
 		h.Set("Content-Type", "text/css; charset=utf-8")
-		_, _ = w.Write(browseStyle) // on an error the client has gone
+		_, _ = w.Write(browseStyle) // an error means that the client has disconnected
 	default:
 		b.page(w, r, path)
 	}

@@ -79,7 +79,7 @@ func (b *browser) page(w http.ResponseWriter, r *http.Request, path string) {
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = w.Write(page.Bytes()) // on an error the client has gone
+	_, _ = w.Write(page.Bytes()) // an error means that the client has disconnected
 }
 
 // read reads the title and the data of a page.

@@ -254,9 +254,9 @@ func TestBrowseDefaultPort(t *testing.T) {
 	}
 }
 
-// TestBrowseRefuses: requests without the secret path or with another host name are refused,
+// TestBrowseRejects: requests without the secret path or with another host name are refused,
 // and so is anything that writes.
-func TestBrowseRefuses(t *testing.T) {
+func TestBrowseRejects(t *testing.T) {
 	db := filepath.Join(t.TempDir(), "db")
 	mustSift(t, "secret\tvalue\n", "load", db)
 	root := startBrowse(t, db)

@@ -23,8 +23,8 @@ type demoCmd struct {
 func (demoCmd) Help() string {
 	return `Stores Go's own source tree, with a key for each line of each file, and then looks up
 lines that do not exist but sort between lines that do: without filters and with them, each time
-with an empty block cache and then again. It prints what the lookups cost. It takes less than a
-minute and about 300 MB of disk space.
+first with an empty block cache and then with a warm one. It prints what the lookups cost. It takes
+less than a minute and about 300 MB of disk space.
 
 Examples:
 
@@ -44,7 +44,7 @@ func (c *demoCmd) Run(e *env) (err error) {
 		return usage(errors.New("--filter none: the demo compares a filter with none"))
 	}
 	if c.Lookups < 1 || c.KeysLimit < 0 {
-		return usage(errors.New("--lookups and --keys-limit must be positive"))
+		return usage(errors.New("--lookups must be positive, and --keys-limit must not be negative"))
 	}
 	root := c.Tree
 	if root == "" {

@@ -11,8 +11,8 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// lookups is the cost of looking up absent keys. All but the time is the difference
-// of the database's Metrics before and after.
+// lookups is the cost of looking up absent keys. The counts of lookups, reads and bytes are
+// differences of the database's Metrics before and after.
 type lookups struct {
 	name               string // filters on or off, cache cold or warm
 	gets, reads, bytes uint64
@@ -106,8 +106,8 @@ func (d *demo) lookUpAbsent(db *sift.DB, absent [][]byte) (l lookups, err error)
 	return l, nil
 }
 
-// lookUpPresent looks up some existing keys and returns how many it has found. A missing one is an
-// error.
+// lookUpPresent looks up some existing keys and returns how many it has found. If one is not found,
+// that is an error.
 func (d *demo) lookUpPresent(db *sift.DB) (n int, err error) {
 	for _, key := range d.keys.keys[:min(len(d.keys.keys), 10_000)] {
 		if found, err := db.Has(key); err != nil {

@@ -23,7 +23,7 @@ func goroot(ctx context.Context) (string, error) {
 	}
 	root := strings.TrimSpace(string(out))
 	if root == "" {
-		return "", errors.New("go env GOROOT: no answer")
+		return "", errors.New("go env GOROOT: no output")
 	}
 	return root, nil
 }

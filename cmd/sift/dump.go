@@ -63,7 +63,7 @@ func (c *dumpCmd) Run(e *env) error {
 	default:
 		return usage(fmt.Errorf("%s: the kind of file is not clear from its name or its last bytes; use --as", c.File))
 	}
-	if d.damaged && isBrokenPipe(err) { // a reader that has gone is not a failure, damage is
+	if d.damaged && isBrokenPipe(err) { // a closed pipe is not a failure, but damage is
 		return errReported
 	}
 	return err

@@ -152,7 +152,7 @@ func (d *dumper) heading(kind, text string) error {
 	return d.show(fileJSON{"file", kind, d.path, d.size}, "%s", text)
 }
 
-// text formats a key or value for JSON: without quotes of its own.
+// text formats a key or value for JSON, without quotes.
 func (d *dumper) text(b []byte) string { return string(d.append(nil, b)) }
 
 func kindName(kind base.Kind) string {

@@ -65,7 +65,7 @@ type lineSet interface {
 	guava() bool // whether it was read from Guava's format
 }
 
-// lineFilter has the methods that filters of all types of elements share.
+// lineFilter has the methods of a filter that do not depend on the type of its elements.
 type lineFilter interface {
 	io.WriterTo
 	ApproxCount() uint64
@@ -146,7 +146,7 @@ func (el elements) build(c live.Config) (lineSet, error) {
 	return buildLines(c, el.bytes)
 }
 
-// open reads a filter file, ours or Guava's.
+// open reads a filter file, in sift's or Guava's format.
 func (el elements) open(path string, o liveLimit) (lineSet, error) {
 	switch el.Elements {
 	case "int32":
@@ -224,7 +224,7 @@ func readLines[T any](path string, o liveLimit, parse func(line string) (T, erro
 		case errors.Is(err, live.ErrIncompatible):
 			err = fmt.Errorf("%w (see --elements)", err)
 		case l.java && errors.Is(err, live.ErrFormat):
-			err = fmt.Errorf("not a filter file of sift, and not an intact one of Guava: %w, in the first %d bytes", err, at)
+			err = fmt.Errorf("neither a filter file of sift nor an intact one of Guava: %w, in the first %d bytes", err, at)
 		case errors.Is(err, live.ErrFormat):
 			err = fmt.Errorf("%w, in the first %d bytes", err, at)
 		}
@@ -255,7 +255,8 @@ func (o liveOutput) write(f lineFilter) error {
 	return live.WriteFile(o.Out, writerTo(g.WriteGuava))
 }
 
-// check fails before the input is read, which can take hours, if the file cannot be written.
+// check returns an error if the file cannot be written. It runs before the input is read, which can
+// take hours.
 func (o liveOutput) check() error {
 	dir, err := os.Stat(filepath.Dir(o.Out))
 	if err == nil && !dir.IsDir() {

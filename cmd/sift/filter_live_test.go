@@ -76,7 +76,7 @@ func TestFilterLive(t *testing.T) {
 	}
 }
 
-// The verbs read files written by Guava, and by programs that use the package.
+// The verbs read files written by Guava, and by programs that use package live.
 func TestFilterLiveOthersFiles(t *testing.T) {
 	java, err := filepath.Glob("../../filter/live/testdata/guava/*.bin")
 	if err != nil || len(java) == 0 {
@@ -152,7 +152,7 @@ func TestFilterLiveReplacesOnlyFiles(t *testing.T) {
 }
 
 // A failure is reported with its line, and leaves no file.
-func TestFilterLiveRefuses(t *testing.T) {
+func TestFilterLiveRejects(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "f")
 	missing := noSuchFile
 	if runtime.GOOS == "windows" {
@@ -204,7 +204,7 @@ func TestFilterLiveRefuses(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if r := runSift(t, "", "filter", "live", "inspect", file); r.status != statusFailed || !strings.Contains(r.err, file+": not a filter file of sift") {
+		if r := runSift(t, "", "filter", "live", "inspect", file); r.status != statusFailed || !strings.Contains(r.err, file+": neither a filter file of sift") {
 			t.Errorf("%+v", r)
 		}
 	}

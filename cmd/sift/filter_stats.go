@@ -30,7 +30,7 @@ Example:
 
 func (c *filterStatsCmd) Run(e *env) error {
 	if c.Probes < 0 {
-		return usage(fmt.Errorf("--probes %d: it cannot be negative", c.Probes))
+		return usage(fmt.Errorf("--probes %d: must not be negative", c.Probes))
 	}
 	return e.readOnly(c.Dir, func(db *sift.DB) error {
 		tables := db.Tables()

@@ -15,12 +15,12 @@ type readResult struct {
 	err error
 }
 
-// interruptible is a reader that fails when ctx is canceled. The result of the read under way is
+// interruptible is a reader that fails when ctx is canceled. The result of the read in progress is
 // lost.
 type interruptible struct {
 	ctx  context.Context
 	in   io.Reader
-	buf  []byte // filled by the read under way
+	buf  []byte // filled by the read in progress
 	done chan readResult
 	err  error
 }

@@ -14,7 +14,7 @@ type asJSON struct {
 	JSON bool `name:"json" help:"Print JSON." xor:"json"`
 }
 
-// writeJSON prints a value on a line of its own.
+// writeJSON prints a value as one line.
 func (e *env) writeJSON(v any) error {
 	encoder := json.NewEncoder(e.out)
 	encoder.SetEscapeHTML(false)

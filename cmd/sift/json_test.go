@@ -183,7 +183,7 @@ func TestJSONOfDamage(t *testing.T) {
 		t.Errorf("dump: status %d: %s", r.status, r.out)
 	}
 
-	// So it is if the reader of the output leaves after the damage.
+	// The status is also 3 if the reader closes the pipe after the damage was printed.
 	gone := &failingWriter{err: io.ErrClosedPipe}
 	e := &env{ctx: context.Background(), out: bufio.NewWriterSize(gone, 4096), err: io.Discard}
 	err = (&dumpCmd{As: "auto", Entries: true, File: tables[0]}).Run(e)

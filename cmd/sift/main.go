@@ -22,8 +22,8 @@ import (
 )
 
 func main() {
-	// With the signal ignored, a write to a pipe whose reader has gone fails with an error,
-	// and the database is closed as usual.
+	// With SIGPIPE ignored, a write to a closed pipe returns an error, and the database is closed
+	// as usual.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// The first interrupt cancels the verb; a second one ends the process.
@@ -129,7 +129,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return e.fail(err)
 }
 
-// setString sets a string to an argument, byte for byte. kong's own mapper goes through JSON, which
+// setString sets a string to an argument, byte for byte. kong's mapper goes through JSON, which
 // replaces what is not UTF-8.
 func setString(ctx *kong.DecodeContext, target reflect.Value) error {
 	token, err := ctx.Scan.PopValue("string")
@@ -169,7 +169,7 @@ func (m *mistake) Unwrap() error { return m.error }
 func (e *env) fail(err error) int {
 	switch {
 	case err == nil || isBrokenPipe(err):
-		// The reader of the output has seen enough.
+		// A closed pipe is not a failure: the reader needs no more output.
 		return statusOK
 	case errors.Is(err, errReported):
 	case e.ctx.Err() != nil && errors.Is(err, e.ctx.Err()):
@@ -192,7 +192,7 @@ func (e *env) fail(err error) int {
 // errReported ends a verb that has already reported its failure.
 var errReported = errors.New("reported")
 
-// isBrokenPipe reports whether a write failed because the reader has gone.
+// isBrokenPipe reports whether a write failed because the reader has closed the pipe.
 func isBrokenPipe(err error) bool {
 	return errors.Is(err, io.ErrClosedPipe) || errors.Is(err, syscall.EPIPE) ||
 		runtime.GOOS == "windows" && (errors.Is(err, errBrokenPipe) || errors.Is(err, errNoData))
@@ -217,7 +217,7 @@ func (e *env) withDB(dir string, o sift.Options, fn func(db *sift.DB) error) (er
 	defer func() {
 		switch cerr := db.Close(); {
 		case cerr == nil:
-		case err == nil || isBrokenPipe(err): // a reader that has gone is not a failure
+		case err == nil || isBrokenPipe(err): // a closed pipe is not a failure
 			err = cerr
 		default:
 			err = errors.Join(err, cerr)

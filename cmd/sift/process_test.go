@@ -38,7 +38,7 @@ func exitCode(t *testing.T, err error) int {
 	return exit.ExitCode()
 }
 
-// TestReaderLeaves: scan ends without an error when its reader has gone.
+// TestReaderLeaves: scan ends without an error when the reader of its output closes the pipe.
 func TestReaderLeaves(t *testing.T) {
 	db := filepath.Join(t.TempDir(), "db")
 	mustSift(t, lines(20000), "load", db)
@@ -62,8 +62,8 @@ func TestReaderLeaves(t *testing.T) {
 	}
 }
 
-// TestInterruptLoad: an interrupted load ends at once, although its input goes
-// on, and keeps what it has read.
+// TestInterruptLoad: an interrupted load ends at once, although there is more input, and keeps what
+// it has stored.
 func TestInterruptLoad(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("a process cannot interrupt another one here")

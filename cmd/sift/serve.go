@@ -22,7 +22,7 @@ type serveCmd struct {
 	writing
 	Addr         string        `default:"127.0.0.1:6380" placeholder:"HOST:PORT" help:"Listen here (${default}). Non-loopback addresses require a password."`
 	HTTP         string        `name:"http" placeholder:"HOST:PORT" help:"Serve the status page and /metrics here. Default: do not serve them."`
-	Pprof        bool          `help:"Serve /debug/pprof there too (with --http)."`
+	Pprof        bool          `help:"Serve /debug/pprof at the --http address, too."`
 	PasswordFile string        `placeholder:"FILE" help:"Require the password on the first line of this file. Default: the environment variable SIFT_PASSWORD."`
 	TLSCert      string        `name:"tls-cert" placeholder:"FILE" help:"The TLS certificate, followed by its chain."`
 	TLSKey       string        `name:"tls-key" placeholder:"FILE" help:"The certificate's key."`
@@ -30,7 +30,7 @@ type serveCmd struct {
 	Bloom        string        `default:"redis" enum:"redis,tight" help:"Layout of new Bloom filters: redis, as in RedisBloom, or tight, which reaches the requested rate in less memory (${default})."`
 	FilterMemory bytesize.Size `default:"1GiB" placeholder:"BYTES" help:"Memory for all filters (${default})."`
 	CacheMemory  bytesize.Size `default:"64MiB" placeholder:"BYTES" help:"Memory for the store's block cache (${default})."`
-	ClientMemory bytesize.Size `default:"256MiB" placeholder:"BYTES" help:"Memory for requests and replies in flight, for all clients together, including what the garbage collector takes (${default})."`
+	ClientMemory bytesize.Size `default:"256MiB" placeholder:"BYTES" help:"Memory for requests and replies of all clients together, including garbage (${default})."`
 	MaxClients   int           `default:"10000" placeholder:"N" help:"Maximum number of connections (${default})."`
 	MaxValue     bytesize.Size `default:"64MiB" placeholder:"BYTES" help:"Maximum size of a key or value, up to 512MiB (${default})."`
 	NoLoops      bool          `help:"Serve each client with a goroutine, even on Linux, where event loops are the default."`
@@ -96,22 +96,22 @@ func (c *serveCmd) Run(e *env) error {
 	})
 }
 
-// collected is the maximum ratio of the heap to what is live in it: with GOGC=100 the garbage
+// heapFactor is the maximum ratio of the heap to the live objects in it: with GOGC=100 the garbage
 // collector runs when the heap has doubled.
-const collected = 2
+const heapFactor = 2
 
 // limitMemory sets Go's memory limit, unless the user has set one, to the sum of what the parts of
-// the process may take. The store sizes its memory by that limit; the server then lowers it to what
-// they actually take.
+// the process may take. The store sizes its memory according to that limit; the server then lowers
+// the limit to what the parts actually take.
 func (c *serveCmd) limitMemory() {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}
 	const (
-		aClient = 48 << 10  // a client's buffers and stack
-		rest    = 256 << 20 // memtables, table filters, compactions and the program
+		perClient = 48 << 10  // a client's buffers and stack
+		rest      = 256 << 20 // memtables, table filters, compactions and the program
 	)
-	debug.SetMemoryLimit(int64(c.FilterMemory+c.ClientMemory+c.CacheMemory) + int64(c.MaxClients)*aClient + rest)
+	debug.SetMemoryLimit(int64(c.FilterMemory+c.ClientMemory+c.CacheMemory) + int64(c.MaxClients)*perClient + rest)
 }
 
 // config turns the flags into the server's configuration.
@@ -129,10 +129,10 @@ func (c *serveCmd) config(log *slog.Logger) (serve.Config, error) {
 		return serve.Config{}, usage(errors.New("--timeout and --grace must not be negative"))
 	}
 	if c.Pprof && c.HTTP == "" {
-		return serve.Config{}, usage(errors.New("--pprof needs --http"))
+		return serve.Config{}, usage(errors.New("--pprof requires --http"))
 	}
 	cfg := serve.Config{
-		Addr: c.Addr, HTTPAddr: c.HTTP, Pprof: c.Pprof, FilterBytes: int64(c.FilterMemory), RequestBytes: int64(c.ClientMemory) / collected,
+		Addr: c.Addr, HTTPAddr: c.HTTP, Pprof: c.Pprof, FilterBytes: int64(c.FilterMemory), RequestBytes: int64(c.ClientMemory) / heapFactor,
 		MaxClients: c.MaxClients, MaxBulkBytes: int(c.MaxValue), IdleTimeout: c.Timeout, Logger: log,
 		Password: os.Getenv("SIFT_PASSWORD"), NoLoops: c.NoLoops, LimitMemory: os.Getenv("GOMEMLIMIT") == "",
 	}

@@ -116,9 +116,9 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestServeRefuses: unsafe or contradictory settings are reported before
+// TestServeRejects: unsafe or contradictory settings are reported before
 // anything is served.
-func TestServeRefuses(t *testing.T) {
+func TestServeRejects(t *testing.T) {
 	t.Setenv("SIFT_PASSWORD", "")
 	dir := t.TempDir()
 	empty := filepath.Join(dir, "empty")
@@ -150,7 +150,7 @@ func TestServeRefuses(t *testing.T) {
 		{"at most 512MiB", []string{"--max-value", "513MiB"}},
 		{"must not be negative", []string{"--timeout=-1s"}},
 		{"must not be negative", []string{"--grace=-1s"}},
-		{"--pprof needs --http", []string{"--pprof"}},
+		{"--pprof requires --http", []string{"--pprof"}},
 		{"must be one of", []string{"--fsync", "sometimes"}},
 		{"must be one of", []string{"--bloom", "loose"}},
 	} {
@@ -159,7 +159,7 @@ func TestServeRefuses(t *testing.T) {
 			t.Errorf("%q: status %d, %q", c.args, r.status, r.err)
 		}
 	}
-	if r := runSift(t, "", "serve", "--addr", "127.0.0.1:0", foreign); r.status == 0 || !strings.Contains(r.err, "directory of its own") {
+	if r := runSift(t, "", "serve", "--addr", "127.0.0.1:0", foreign); r.status == 0 || !strings.Contains(r.err, "an empty directory") {
 		t.Errorf("a database that no server wrote: status %d, %q", r.status, r.err)
 	}
 }

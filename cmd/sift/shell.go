@@ -68,7 +68,7 @@ var notInShell = []string{"load", "batch", "shell", "browse", "serve", "demo", "
 func (s *shell) script() error {
 	lines := newLineReader(s.input())
 	worst := statusOK
-	var gone error // why the output was not written, if its reader has gone
+	var gone error // the error of the output, if its reader has closed the pipe
 	for worst <= statusNotFound {
 		line, err := lines.next()
 		if err == io.EOF {

@@ -75,7 +75,8 @@ func TestShellScript(t *testing.T) {
 	}
 }
 
-// TestShellReaderLeaves: a script fails if lines are left when the reader of its output has gone.
+// TestShellReaderLeaves: a script fails if lines are left when the reader of its output has closed
+// the pipe.
 func TestShellReaderLeaves(t *testing.T) {
 	db := filepath.Join(t.TempDir(), "db")
 	mustSift(t, "a\t1\n", "load", db)

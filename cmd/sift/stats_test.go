@@ -75,7 +75,8 @@ func TestFilterStats(t *testing.T) {
 	}
 }
 
-// TestFilterStatsManyProbes: the largest number of probes begins, and can be interrupted.
+// TestFilterStatsManyProbes: filter stats accepts the largest number of probes, and can be
+// interrupted.
 func TestFilterStatsManyProbes(t *testing.T) {
 	db := filepath.Join(t.TempDir(), "db")
 	mustSift(t, lines(100), "load", db)

@@ -109,7 +109,7 @@ func (f form) parse(s string) ([]byte, error) {
 	return b, nil
 }
 
-// arg parses an argument; what names it in the error.
+// arg parses an argument. what is its name in an error.
 func (f form) arg(what, s string) ([]byte, error) {
 	b, err := f.parse(s)
 	if err != nil {

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// absentees remembers for a short time which keys do not exist. It holds a bounded
-// number of keys and drops the oldest first.
-type absentees[K comparable] struct {
+// absentKeys remembers for a short time which keys do not exist. It holds a bounded number of keys
+// and drops the oldest first.
+type absentKeys[K comparable] struct {
 	seed   maphash.Seed
 	ttl    time.Duration
 	now    func() time.Time
@@ -32,8 +32,8 @@ type absence struct {
 	slot  int
 }
 
-func newAbsentees[K comparable](max int, ttl time.Duration, now func() time.Time) *absentees[K] {
-	a := &absentees[K]{seed: maphash.MakeSeed(), ttl: ttl, now: now}
+func newAbsentKeys[K comparable](max int, ttl time.Duration, now func() time.Time) *absentKeys[K] {
+	a := &absentKeys[K]{seed: maphash.MakeSeed(), ttl: ttl, now: now}
 	for i := range a.shards {
 		s := &a.shards[i]
 		s.until = make(map[K]absence)
@@ -42,12 +42,12 @@ func newAbsentees[K comparable](max int, ttl time.Duration, now func() time.Time
 	return a
 }
 
-func (a *absentees[K]) of(k K) *absentShard[K] {
+func (a *absentKeys[K]) of(k K) *absentShard[K] {
 	return &a.shards[maphash.Comparable(a.seed, k)%uint64(len(a.shards))]
 }
 
 // has reports whether k is known to be absent.
-func (a *absentees[K]) has(k K) bool {
+func (a *absentKeys[K]) has(k K) bool {
 	s := a.of(k)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,7 +56,7 @@ func (a *absentees[K]) has(k K) bool {
 }
 
 // mark returns the number of keys learned so far, for a later add.
-func (a *absentees[K]) mark(k K) uint64 {
+func (a *absentKeys[K]) mark(k K) uint64 {
 	s := a.of(k)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,14 +64,14 @@ func (a *absentees[K]) mark(k K) uint64 {
 }
 
 // add remembers k, unless a key of its shard has been learned since mark.
-func (a *absentees[K]) add(k K, mark uint64) {
+func (a *absentKeys[K]) add(k K, mark uint64) {
 	s := a.of(k)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.learned != mark || cap(s.order) == 0 {
 		return
 	}
-	if e, ok := s.until[k]; ok { // it has expired
+	if e, ok := s.until[k]; ok { // an expired entry
 		s.until[k] = absence{a.now().Add(a.ttl), e.slot}
 		return
 	}
@@ -90,7 +90,7 @@ func (a *absentees[K]) add(k K, mark uint64) {
 }
 
 // forget is called for a key that exists now.
-func (a *absentees[K]) forget(k K) {
+func (a *absentKeys[K]) forget(k K) {
 	s := a.of(k)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +99,7 @@ func (a *absentees[K]) forget(k K) {
 }
 
 // size returns the number of keys held, including expired ones.
-func (a *absentees[K]) size() int {
+func (a *absentKeys[K]) size() int {
 	n := 0
 	for i := range a.shards {
 		s := &a.shards[i]

@@ -92,10 +92,10 @@ func (f *Bloom[T]) WriteCold(w io.Writer) (int64, error) {
 	return written, err
 }
 
-// Cold is a Bloom filter that stays in a file, or wherever an io.ReaderAt reads. A lookup
-// reads one block of 68 bytes, and nothing is held in memory. It is safe for concurrent use
-// if the ReaderAt is. A file must not be overwritten while it is in use: a block of another
-// filter in its place has a valid checksum. Replace it by a new file, as WriteFile does.
+// Cold is a Bloom filter that stays in a file, or wherever an io.ReaderAt reads. A lookup reads one
+// block of 68 bytes, and nothing is kept in memory. It is safe for concurrent use if the ReaderAt
+// is. A file must not be overwritten while it is in use: a block of another filter in its place has
+// a valid checksum. Replace it by a new file, as WriteFile does.
 type Cold[T any] struct {
 	key    funnel.Key[T]
 	r      io.ReaderAt
@@ -106,8 +106,8 @@ type Cold[T any] struct {
 	reads  atomic.Uint64
 }
 
-// OpenCold opens a filter that Bloom.WriteCold wrote. size is the size of r in bytes. It
-// ignores o.MaxBytes, since nothing is held in memory. Blocks are verified when they are read.
+// OpenCold opens a filter that Bloom.WriteCold wrote. size is the size of r in bytes. It ignores
+// o.MaxBytes, since nothing is kept in memory. Blocks are verified when they are read.
 func OpenCold[T any](r io.ReaderAt, size int64, o ReadOptions[T]) (*Cold[T], error) {
 	key, err := newKey(o.Funnel)
 	if err != nil {
@@ -137,7 +137,7 @@ func (c *Cold[T]) open(size int64) error {
 	case b[8] != coldVersion:
 		return formatError("version %d", b[8])
 	case binary.LittleEndian.Uint64(b[56:]) != xxhash.Sum64(b[:56]):
-		return formatError("checksum of the header")
+		return formatError("wrong checksum of the header")
 	case b[10] != 0 || b[11] != 0 || [24]byte(b[32:56]) != [24]byte{}:
 		return formatError("bytes that are not 0")
 	case hashes < 1 || hashes > maxHashes:
@@ -226,7 +226,7 @@ func (c *Cold[T]) WriteTo(w io.Writer) (int64, error) {
 
 func checkBlock(b []byte, number uint64) error {
 	if binary.LittleEndian.Uint32(b[blockWords*8:]) != coldSum(b[:blockWords*8], number) {
-		return fmt.Errorf("cold filter, block at %d: %w", coldHeader+number*coldBlock, formatError("checksum"))
+		return fmt.Errorf("cold filter, block at %d: %w", coldHeader+number*coldBlock, formatError("wrong checksum"))
 	}
 	return nil
 }
@@ -267,7 +267,7 @@ func readCold[T any](s *source, key funnel.Key[T]) (*Cold[T], error) {
 	if err := readFull(s, file); err != nil {
 		return nil, err
 	}
-	// The size is unknown. What the header claims is checked as the blocks are read.
+	// The size is unknown. Reading the blocks shows whether there are as many as the header claims.
 	c, err := openCold(bytes.NewReader(file), math.MaxInt64, key)
 	if err != nil {
 		return nil, err

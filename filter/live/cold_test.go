@@ -190,7 +190,7 @@ func TestLayered(t *testing.T) {
 		t.Errorf("stats %+v", s)
 	}
 
-	// A layer that fails returns true; one after it may still return false.
+	// A layer that fails returns true; a later one may still return false.
 	broken := must(OpenCold(bytes.NewReader(file), int64(len(file)), ReadOptions[string]{}))
 	broken.r = bytes.NewReader(file[:coldHeader])
 	l = NewLayered(broken, Hot[string](coarse))

@@ -308,7 +308,7 @@ func (c *Config) UnmarshalJSON(data []byte) error {
 		}
 		return err
 	}
-	type plain Config // without this method
+	type plain Config // without UnmarshalJSON
 	var p plain
 	d := json.NewDecoder(strings.NewReader(string(data)))
 	d.DisallowUnknownFields()

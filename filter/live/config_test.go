@@ -67,7 +67,7 @@ func TestConfig(t *testing.T) {
 }
 
 // Invalid configurations are rejected, and the error names the field.
-func TestConfigRefuses(t *testing.T) {
+func TestConfigRejects(t *testing.T) {
 	for text, field := range map[string]string{
 		"":                                   "kind",
 		"blom(items=1,fpr=0.1)":              "kind",

@@ -108,8 +108,9 @@ func TestRotatingAddDuringCount(t *testing.T) {
 	}
 }
 
-// Guards against an element that is only added to a filter that a turn has just made old.
-func TestGenerationsAddDuringTurns(t *testing.T) {
+// Guards against an element that is added only to a filter that a rotation has just replaced as the
+// newest.
+func TestGenerationsAddDuringRotation(t *testing.T) {
 	turn := func() {}
 	g := must(NewGenerations(GenerationsOptions[string]{
 		Items: 100, FPR: 1e-9, Generations: 3,

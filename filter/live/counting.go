@@ -175,8 +175,8 @@ func (f *Counting[T]) addSum(sum uint64) bool {
 // lockOf returns the lock to hold while changing the counters of an element.
 func (f *Counting[T]) lockOf(h uint64) *paddedMutex { return &f.locks[mix(h)%uint64(len(f.locks))] }
 
-// still calls fn while no elements are added or deleted.
-func (f *Counting[T]) still(fn func()) {
+// whileUnchanged calls fn while no elements are added or deleted.
+func (f *Counting[T]) whileUnchanged(fn func()) {
 	for i := range f.locks {
 		f.locks[i].Lock()
 		defer f.locks[i].Unlock()
@@ -184,10 +184,10 @@ func (f *Counting[T]) still(fn func()) {
 	fn()
 }
 
-// cut returns a consistent copy: no addition or deletion is in it in part.
+// cut returns a consistent copy: it contains each addition and deletion completely or not at all.
 func (f *Counting[T]) cut() counters {
 	c := f.counters
-	f.still(func() { c.words = copyWords(f.words) })
+	f.whileUnchanged(func() { c.words = copyWords(f.words) })
 	return c
 }
 
@@ -276,7 +276,7 @@ func (f *Counting[T]) Merge(o *Counting[T]) error {
 		return err
 	}
 	other := o.cut()
-	f.still(func() {
+	f.whileUnchanged(func() {
 		for i, w := range other.words {
 			if w != 0 {
 				atomic.StoreUint64(&f.words[i], addCounters(atomic.LoadUint64(&f.words[i]), w))
@@ -305,7 +305,7 @@ func (f *Counting[T]) Equal(o *Counting[T]) bool {
 
 // Reset removes all elements.
 func (f *Counting[T]) Reset() {
-	f.still(func() {
+	f.whileUnchanged(func() {
 		for i := range f.words {
 			atomic.StoreUint64(&f.words[i], 0)
 		}

@@ -389,7 +389,7 @@ func (c *cuckoo) makeRoom(a, b uint64) bool {
 }
 
 // follow makes the moves that lead to a step, the last one first: each moves a fingerprint into the
-// slot that the one before has emptied. It always returns true: if a move has become impossible,
+// slot that the previous move has emptied. It always returns true: if a move has become impossible,
 // the caller searches again.
 func (c *cuckoo) follow(steps []step, at int) bool {
 	for steps[at].from >= 0 {
@@ -453,10 +453,10 @@ func (c *cuckoo) remove(h uint64) bool {
 	return c.removeFrom(fp, a, b)
 }
 
-// removeFrom is remove with the locks. If both buckets have the fingerprint, to take one of them is
-// like a move for whoever examined one bucket before the other fingerprint was added, and the other
-// bucket after this one was taken: it would miss an element that was there all the time. So readers
-// must see a new version, and a copy of the filter must not be under way.
+// removeFrom is remove with the locks. If both buckets have the fingerprint, removing one of them
+// is like a move to some readers: one that examined a bucket before its fingerprint was added, and
+// the other bucket after its fingerprint was removed, would miss an element that was in the filter
+// all the time. So readers must see a new version, and no copy of the filter may be in progress.
 func (c *cuckoo) removeFrom(fp uint32, a, b uint64) bool {
 	c.moves.RLock()
 	defer c.moves.RUnlock()

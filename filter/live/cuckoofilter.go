@@ -172,8 +172,8 @@ func (c *cuckoo) each(fn func(bucket uint64, fp uint32) bool) bool {
 // Clone returns a copy with at least the elements whose Add has returned.
 func (f *Cuckoo[T]) Clone() *Cuckoo[T] { return &Cuckoo[T]{key: f.key, cuckoo: f.cut()} }
 
-// cut returns a copy. Neither moves nor removeFrom run meanwhile, so it has the fingerprints of all
-// elements that are neither added nor deleted meanwhile.
+// cut returns a copy. It runs while neither a move nor removeFrom does, so the copy has the
+// fingerprints of all elements that are neither added nor deleted meanwhile.
 func (c *cuckoo) cut() cuckoo {
 	k := newCuckoo(0, c.width, c.seed)
 	k.n = c.n

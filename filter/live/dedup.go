@@ -30,10 +30,10 @@ type DedupOptions[T any] struct {
 	Now func() time.Time
 }
 
-// Dedup drops the duplicates of a stream. What it passes on is certainly new, or with Window was
-// not seen within the window. What it drops is a duplicate or, in a small share of cases (Loss), a
-// new element, which is lost. For streams that must not lose any element there is package
-// livestore, which keeps them in a store.
+// Dedup drops the duplicates of a stream. An element that it passes on is certainly new; with
+// Window, it was not seen within the window. An element that it drops is a duplicate or, with a
+// small probability (Loss), a new element, which is lost. For streams that must not lose any
+// element there is package livestore, which keeps them in a store.
 //
 // Dedup is safe for concurrent use: if several callers add the same element, Add returns true
 // to at most one.
@@ -165,8 +165,7 @@ func (d *Dedup[T]) Reset() {
 // cannot be merged.
 func (d *Dedup[T]) Compatible(o *Dedup[T]) error { return compatibleAs(d.filter, o.filter) }
 
-// Merge makes d also drop what o has seen, and adds o's Seen and Dropped to its own; see
-// Merger.
+// Merge makes d also drop what o has seen, and adds o's Seen and Dropped to those of d; see Merger.
 func (d *Dedup[T]) Merge(o *Dedup[T]) error {
 	if err := d.Compatible(o); err != nil {
 		return err

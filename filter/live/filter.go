@@ -14,8 +14,7 @@ type Prober[T any] interface {
 	MayContain(v T) bool
 }
 
-// Filter is what all filters in memory have in common: lookups, statistics, and how they
-// are saved.
+// Filter is what all filters in memory have in common: lookups, statistics, and saving.
 type Filter[T any] interface {
 	Prober[T]
 	// MayContainMany sets maybe[i] to MayContain(vs[i]) for each i, faster than one by
@@ -294,7 +293,7 @@ func addEach[T any](f interface{ Add(T) (bool, error) }, vs []T, isNew []bool) (
 	return len(vs), nil
 }
 
-// keep makes its argument used, so that the compiler does not remove the reads that prefetch.
+// keep uses its argument, so that the compiler does not remove the reads that prefetch.
 //
 //go:noinline
 func keep(uint64) {}

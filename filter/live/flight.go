@@ -23,7 +23,7 @@ type flightShard[K comparable, V any] struct {
 type flight[V any] struct {
 	done   chan struct{}
 	cancel context.CancelFunc
-	users  int // callers who wait; guarded by the lock of the shard
+	users  int // waiting callers; guarded by the lock of the shard
 
 	// Written before done is closed.
 	v        V
@@ -87,8 +87,8 @@ func (fs *flights[K, V]) do(ctx context.Context, k K, fn func(context.Context) (
 	}
 }
 
-// detach makes later callers start a new call. Those who wait for the call in progress still get
-// its result.
+// detach makes later callers start a new call. Callers that already wait still get the result of
+// the call in progress.
 func (fs *flights[K, V]) detach(k K) {
 	s := fs.shard(k)
 	s.mu.Lock()

@@ -12,9 +12,9 @@ import (
 // GenerationsOptions are the parameters of Generations. Items is required. Elements are
 // forgotten by number and, with Span, also by time.
 type GenerationsOptions[T any] struct {
-	// Items is how many of the newest elements are remembered. With Span, it is the
-	// expected maximum number of elements in one span: if there are more, the oldest are
-	// forgotten earlier, and the FPR still holds.
+	// Items is how many of the newest elements are remembered. With Span, it is the expected
+	// maximum number of elements in one span: if there are more, the oldest are forgotten earlier,
+	// so that the FPR still holds.
 	Items uint64
 	// Span, if not zero, is how long elements are remembered.
 	Span time.Duration
@@ -42,7 +42,7 @@ type Generations[T any] struct {
 	key   funnel.Key[T]
 	o     BloomOptions[T] // of one filter
 	count int
-	each  time.Duration // how long elements are added to one filter; 0: no limit
+	each  time.Duration // how long elements are added to the newest filter; 0: no limit
 	now   func() time.Time
 
 	ring atomic.Pointer[ring[T]] // replaced, never changed
@@ -103,7 +103,7 @@ func NewGenerations[T any](o GenerationsOptions[T]) (*Generations[T], error) {
 
 func (g *Generations[T]) deadline(now time.Time) int64 { return later(now.UnixNano(), g.each) }
 
-// later returns the time d after t in Unix nanoseconds, or the last one that there is.
+// later returns the time d after t in Unix nanoseconds, or the latest representable one.
 func later(t int64, d time.Duration) int64 {
 	if t > math.MaxInt64-int64(d) {
 		return math.MaxInt64
@@ -112,7 +112,7 @@ func later(t int64, d time.Duration) int64 {
 }
 
 // current returns the state, after dropping filters that are too old. If the clock was set back,
-// the newest filter is from now on used as long as any other.
+// elements are added to the newest filter for a whole interval from now on.
 func (g *Generations[T]) current() *ring[T] {
 	r := g.ring.Load()
 	if g.each == 0 {

@@ -70,7 +70,7 @@ type GuardOptions[K comparable, V any] struct {
 type Guard[K comparable, V any] struct {
 	keys    KeySet[K]
 	cache   Cache[K, V]
-	absent  *absentees[K]
+	absent  *absentKeys[K]
 	flights *flights[K, V]
 	trusted atomic.Bool
 	n       struct {
@@ -118,7 +118,7 @@ func NewGuard[K comparable, V any](o GuardOptions[K, V]) (*Guard[K, V], error) {
 	}
 	g := &Guard[K, V]{
 		keys: o.Keys, cache: o.Cache,
-		absent:  newAbsentees[K](o.AbsentMax, o.AbsentFor, o.Now),
+		absent:  newAbsentKeys[K](o.AbsentMax, o.AbsentFor, o.Now),
 		flights: newFlights[K, V](),
 	}
 	g.trusted.Store(!o.Incomplete)
@@ -130,8 +130,8 @@ func NewGuard[K comparable, V any](o GuardOptions[K, V]) (*Guard[K, V], error) {
 // so does Get. Other errors are those of load, and ctx.Err() if ctx ends while Get waits for it.
 // Callers that share a load share its V.
 //
-// load runs on a goroutine of its own, with the values of one of the waiting callers' contexts, and
-// is canceled when none of them waits any longer.
+// load runs on a new goroutine, with the values of one of the waiting callers' contexts, and is
+// canceled when none of them waits any longer.
 func (g *Guard[K, V]) Get(ctx context.Context, key K, load func(ctx context.Context, key K) (V, error)) (V, error) {
 	var none V
 	g.n.lookups.Add(1)
@@ -215,10 +215,10 @@ func (g *Guard[K, V]) load(ctx context.Context, key K, unknown bool, load func(c
 	return v, nil
 }
 
-// Learn adds a key that now exists to the filter. Call it after the key was written to the database
-// and before anyone is told about it. A Get that begins after Learn has returned finds the key: it
-// does not join a load that began earlier. After an error Get may return ErrAbsent for the key;
-// call Learn again.
+// Learn adds a key that now exists to the filter. Call it after the key was written to the
+// database, and before any reader can expect the key to exist. A Get that begins after Learn has
+// returned finds the key: it does not join a load that began earlier. After an error Get may return
+// ErrAbsent for the key; call Learn again.
 func (g *Guard[K, V]) Learn(ctx context.Context, key K) error {
 	// forget runs before detach: a load that begins in between must not find the key remembered
 	// as absent and be joined later.
@@ -231,7 +231,7 @@ func (g *Guard[K, V]) Learn(ctx context.Context, key K) error {
 	return err
 }
 
-// Trust declares that the filter holds all keys from now on.
+// Trust declares that from now on the filter holds all keys.
 func (g *Guard[K, V]) Trust() { g.trusted.Store(true) }
 
 // LearnAll adds all keys to the filter and then calls Trust. On an error it stops without that.

@@ -295,7 +295,7 @@ func TestGuardWithoutKeys(t *testing.T) {
 
 func TestAbsenteesAreBounded(t *testing.T) {
 	var clock fakeClock
-	a := newAbsentees[int](1000, time.Second, clock.now)
+	a := newAbsentKeys[int](1000, time.Second, clock.now)
 	for i := range 100_000 {
 		a.add(i, a.mark(i))
 		if !a.has(i) {
@@ -315,7 +315,7 @@ func TestAbsenteesAreBounded(t *testing.T) {
 	if a.has(7) {
 		t.Error("remembered for too long")
 	}
-	if off := newAbsentees[int](0, -1, clock.now); true {
+	if off := newAbsentKeys[int](0, -1, clock.now); true {
 		if off.add(1, off.mark(1)); off.has(1) || off.size() != 0 {
 			t.Error("remembered although it is off")
 		}

@@ -18,11 +18,11 @@ func sized(n int) int {
 	return n
 }
 
-// A member and a stranger are never equal.
+// An element that member returns is never equal to one that stranger returns.
 func member(i int) string   { return "user:" + strconv.Itoa(i) }
 func stranger(i int) string { return "ghost:" + strconv.Itoa(i) }
 
-// measureFPR returns the share of probes strangers for which has returns true.
+// measureFPR returns the share of strangers for which has returns true. probes is their number.
 func measureFPR(probes int, has func(string) bool) float64 {
 	n := 0
 	for i := range probes {

@@ -53,7 +53,7 @@ type Layered[T any] struct {
 
 type layerCount struct{ probes, excluded, failed atomic.Uint64 }
 
-// LayerStats counts what one layer has done.
+// LayerStats counts the lookups of one layer.
 type LayerStats struct {
 	// Probes is the number of lookups that reached the layer, Excluded the number that it excluded,
 	// Failed the number that gave an error.

@@ -113,7 +113,7 @@ func decodeRecord(b *[recordSize]byte) (record, error) {
 	case b[8] != recordVersion:
 		return record{}, formatError("version %d", b[8])
 	case u64(56) != xxhash.Sum64(b[:56]):
-		return record{}, formatError("checksum of the header")
+		return record{}, formatError("wrong checksum of the header")
 	}
 	return record{
 		kind:     recordKind(b[9]),
@@ -209,7 +209,7 @@ func readBody(s *source, rec record) ([]uint64, error) {
 		return nil, err
 	}
 	if binary.LittleEndian.Uint64(b[:]) != sum.Sum64() {
-		return nil, formatError("checksum of the words")
+		return nil, formatError("wrong checksum of the words")
 	}
 	return words, nil
 }

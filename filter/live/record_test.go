@@ -226,7 +226,7 @@ func TestGob(t *testing.T) {
 	}
 }
 
-// Read returns each kind that it supports as its own type.
+// Read returns each kind that it supports as that kind's type.
 func TestReadAnyKind(t *testing.T) {
 	for name, k := range testKinds(t) {
 		if name == "Layered" || name == "Cold" {

@@ -94,8 +94,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// killWhileSaving runs TestSavingProcess in its own process and kills it. It returns the number
-// of elements in the last file that the process reported.
+// killWhileSaving runs TestSavingProcess in another process and kills it. It returns the number of
+// elements in the last file that the process reported.
 func killWhileSaving(t *testing.T, kind, path string, from int) int {
 	cmd := exec.Command(os.Args[0], "-test.run", "^TestSavingProcess$")
 	cmd.Env = append(os.Environ(), "LIVE_SAVE_KIND="+kind, "LIVE_SAVE_PATH="+path, "LIVE_SAVE_FROM="+strconv.Itoa(from))

@@ -13,8 +13,8 @@ import (
 
 // RotatingOptions are the parameters of a Rotating.
 type RotatingOptions[T any] struct {
-	// Items is the number of elements that the first filter is made for. Later ones are
-	// made for a quarter more than the source has, but at least for Items.
+	// Items is the number of elements that the first filter is made for. Later ones are made for a
+	// quarter more elements than the source has, and at least for Items.
 	Items uint64
 	// FPR is the false positive rate with that many elements.
 	FPR float64
@@ -78,8 +78,8 @@ func (a *additions) add(d digest) {
 	a.mu.Unlock()
 }
 
-// addTo adds the elements to a filter. An element that comes later is not lost: whoever adds it
-// sees that the state has changed, and adds it to that filter.
+// addTo adds the elements to a filter. An element that is added later is not lost: the Add sees
+// that the state has changed, and adds the element to that filter, too.
 func (a *additions) addTo(t *table) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -248,9 +248,9 @@ func (r *Rotating[T]) Progress() RotatingProgress {
 	return p
 }
 
-// Rebuild makes a new filter of the elements in the source and those that are added
-// meanwhile, and replaces the old one with it. After an error the old one stays in use. A
-// Rebuild waits for another one under way.
+// Rebuild makes a new filter of the elements in the source and those that are added meanwhile, and
+// replaces the old one with it. After an error the old one stays in use. Rebuild waits for another
+// one that is in progress.
 func (r *Rotating[T]) Rebuild(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -310,9 +310,9 @@ func (r *Rotating[T]) build(ctx context.Context) (n uint64, err error) {
 	return n, nil
 }
 
-// Run rebuilds at the interval Every and when the FPR exceeds MaxFPR, until ctx ends. It
-// returns ctx's error. A rebuild that fails does not make the next one begin earlier or
-// later; its error is in Progress until then.
+// Run rebuilds at the interval Every and when the FPR exceeds MaxFPR, until ctx ends. It returns
+// ctx's error. A rebuild that fails does not change when the next one begins; until then, Progress
+// returns its error.
 func (r *Rotating[T]) Run(ctx context.Context) error {
 	var every, check <-chan time.Time
 	if r.o.Every > 0 {

@@ -95,7 +95,7 @@ func unmarshal(f saved, data []byte) error {
 		return err
 	}
 	if r.Len() > 0 {
-		// The filter is valid, but data is not only the filter.
+		// The filter is valid, but other bytes follow it.
 		return formatError("%d bytes after the filter", r.Len())
 	}
 	return nil
@@ -152,10 +152,10 @@ func syncDir(dir string) error {
 	return errors.Join(err, d.Close())
 }
 
-// ReadFile replaces f by the filter in a file that WriteFile wrote. After an error f is
-// unchanged, unless something follows the filter in the file: then f is the filter before it.
-// Damage gives a *fs.PathError that matches ErrFormat and names the part of the file in which
-// it was found.
+// ReadFile replaces f by the filter in a file that WriteFile wrote. After an error f is unchanged,
+// with one exception: if other bytes follow the filter in the file, ReadFile replaces f, and
+// returns an error. Damage gives a *fs.PathError that matches ErrFormat and names the part of the
+// file in which it was found.
 func ReadFile(name string, f io.ReaderFrom) error {
 	file, err := os.Open(name)
 	if err != nil {

@@ -36,7 +36,7 @@ type ShardedOptions[T any] struct {
 type Sharded[T any, F Filter[T]] struct {
 	key    funnel.Key[T]
 	shards []F
-	ops    []shardOps // nil: the shards hash elements themselves
+	ops    []shardOps // nil: each shard hashes elements itself
 }
 
 // shardOps are the operations of a shard on a hash.
@@ -87,9 +87,9 @@ func (s *Sharded[T, F]) share() {
 	}
 }
 
-// takesSum reports whether a filter's operations start from the hash that a Sharded
-// computes. Those of Guava's schemes do not, nor do those of another Sharded, which has a funnel
-// and shards of its own.
+// takesSum reports whether a filter's operations start from the hash that a Sharded computes. Those
+// of Guava's schemes do not, nor do those of another Sharded, which has another funnel and other
+// shards.
 func takesSum(f any) bool {
 	switch f := f.(type) {
 	case interface{ Scheme() Scheme }:
@@ -257,8 +257,8 @@ func (s *Sharded[T, F]) Merge(o *Sharded[T, F]) error {
 	return nil
 }
 
-// Clone returns a copy with at least the elements whose Add has returned. It panics if
-// the shards are of the caller's own kind and have no Clone.
+// Clone returns a copy with at least the elements whose Add has returned. It panics if the shards
+// are of a kind that the caller has defined, and have no Clone.
 func (s *Sharded[T, F]) Clone() *Sharded[T, F] {
 	c := &Sharded[T, F]{key: s.key}
 	for _, f := range s.shards {
@@ -296,10 +296,9 @@ func (s *Sharded[T, F]) WriteTo(w io.Writer) (int64, error) {
 	return writeParts(w, record{kind: kindSharded, elements: s.key.Kind(), hashes: uint32(len(s.shards))}, nil, s.shards...)
 }
 
-// ReadFrom replaces the filter by one that WriteTo wrote, with shards of the same kind;
-// see Filter. It cannot read shards of the caller's own kind. It reads a shard that is a
-// Rotating as a Bloom, and one that is sharded itself as a Sharded[T, Filter[T]], which F must
-// allow.
+// ReadFrom replaces the filter by one that WriteTo wrote, with shards of the same kind; see Filter.
+// It cannot read shards of a kind that the caller has defined. It reads a shard that is a Rotating
+// as a Bloom, and one that is sharded itself as a Sharded[T, Filter[T]], which F must allow.
 func (s *Sharded[T, F]) ReadFrom(r io.Reader) (int64, error) { return readFrom(s, r) }
 
 // MarshalBinary returns what WriteTo writes.

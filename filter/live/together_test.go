@@ -81,7 +81,7 @@ func TestMillionFPR(t *testing.T) {
 }
 
 // Sixteen goroutines share a filter: an element is found once its Add has returned.
-func TestSixteenAtOnce(t *testing.T) {
+func TestSixteenGoroutines(t *testing.T) {
 	const workers, each = 16, 2000
 	pair := must(NewPair(BloomOptions[string]{Items: workers * each, FPR: 1e-6}, BloomOptions[string]{Items: workers * each, FPR: 1e-9}))
 	var clock fakeClock

@@ -263,14 +263,14 @@ func TestDedupSaveWhileDropping(t *testing.T) {
 	wg.Wait()
 }
 
-// Filters of the caller's own kind in a Sharded are cloned if they have a Clone.
+// Filters in a Sharded of a kind that the caller has defined are cloned if they have a Clone.
 func TestShardedCloneOfOthers(t *testing.T) {
-	type own struct{ *Bloom[string] } // whose Clone is a *Bloom
-	s := must(NewSharded(ShardedOptions[string]{Shards: 2}, func(int) (own, error) {
-		return own{must(New[string](10, 0.1))}, nil
+	type customFilter struct{ *Bloom[string] } // whose Clone is a *Bloom
+	s := must(NewSharded(ShardedOptions[string]{Shards: 2}, func(int) (customFilter, error) {
+		return customFilter{must(New[string](10, 0.1))}, nil
 	}))
 	defer func() {
-		if p := recover(); p != "live: a live.own has no Clone" {
+		if p := recover(); p != "live: a live.customFilter has no Clone" {
 			t.Errorf("panics with %v", p)
 		}
 	}()
@@ -344,7 +344,7 @@ func TestUnionAndIntersection(t *testing.T) {
 	}
 }
 
-// An element of a Sharded is hashed once, with the Sharded's own funnel.
+// An element of a Sharded is hashed once, with the Sharded's funnel.
 func TestShardedHashesOnce(t *testing.T) {
 	calls := 0
 	funnel := func(dst []byte, v float64) []byte {
@@ -353,7 +353,7 @@ func TestShardedHashesOnce(t *testing.T) {
 	}
 	s := must(NewSharded(ShardedOptions[float64]{Shards: 4, Funnel: funnel}, func(int) (*Cuckoo[float64], error) {
 		return NewCuckoo(CuckooOptions[float64]{Items: 100, FPR: 0.001, Funnel: func([]byte, float64) []byte {
-			panic("a shard's own funnel was used")
+			panic("a shard's funnel was used")
 		}})
 	}))
 	if isNew, err := s.Add(3); !isNew || err != nil || calls != 1 {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// leftOut lists the packages that the module does not have: testutil, which only
-// goleveldb's own tests import.
+// leftOut lists the packages that the module does not have: testutil, which only goleveldb's tests
+// import.
 var leftOut = []string{"github.com/syndtr/goleveldb/leveldb/testutil"}
 
 // load returns the packages of goleveldb that a program can import.

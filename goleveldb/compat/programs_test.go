@@ -188,7 +188,7 @@ func events(log []byte, f func(e event, line string)) {
 	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {
 		var e event
-		_ = json.Unmarshal(lines.Bytes(), &e) // the go command's own messages are not JSON
+		_ = json.Unmarshal(lines.Bytes(), &e) // messages of the go command itself are not JSON
 		f(e, lines.Text())
 	}
 }

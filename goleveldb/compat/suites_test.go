@@ -19,8 +19,7 @@ var theirTests = []string{
 	"util/buffer_test.go", "util/hash_test.go",
 }
 
-// TestTheirTests runs goleveldb's own tests, taken from the module cache, on the
-// module.
+// TestTheirTests runs goleveldb's tests, taken from the module cache, on the module.
 func TestTheirTests(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute")

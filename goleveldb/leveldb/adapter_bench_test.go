@@ -52,7 +52,7 @@ func benchDB(b *testing.B) *DB {
 func BenchmarkAdapter(b *testing.B) {
 	db := benchDB(b)
 	key := make([]byte, 32)
-	own := new(sift.Batch)
+	storeBatch := new(sift.Batch)
 	batch := new(Batch)
 	ops := func(n int, put func(key, value []byte)) {
 		value := make([]byte, 110)
@@ -60,7 +60,7 @@ func BenchmarkAdapter(b *testing.B) {
 			put(benchKey(make([]byte, 32), i), value)
 		}
 	}
-	ops(700, own.Put)
+	ops(700, storeBatch.Put)
 	ops(700, batch.Put)
 	must := func(err error) {
 		if err != nil {
@@ -130,10 +130,10 @@ func BenchmarkAdapter(b *testing.B) {
 			batch.Reset()
 			ops(700, batch.Put)
 		}, func(int) {
-			own.Reset()
-			ops(700, own.Put)
+			storeBatch.Reset()
+			ops(700, storeBatch.Put)
 		}},
-		{"Write", func(int) { must(db.Write(batch, nil)) }, func(int) { must(db.s.Write(own, sift.NoSync)) }},
+		{"Write", func(int) { must(db.Write(batch, nil)) }, func(int) { must(db.s.Write(storeBatch, sift.NoSync)) }},
 		{"Put", func(i int) { must(db.Put(benchKey(key, i), key, nil)) }, func(i int) { must(db.s.Put(benchKey(key, i), key, sift.NoSync)) }},
 	} {
 		b.Run(bm.name, func(b *testing.B) { compare(b, bm.adapter, bm.sift) })

@@ -40,7 +40,7 @@ type DB struct {
 	readOnly atomic.Bool // Options.ReadOnly, or SetReadOnly
 	syncs    bool        // whether WriteOptions.Sync has an effect
 
-	// writers is held shared by writers, and exclusively by a transaction.
+	// writers is locked shared by each write, and exclusively by a transaction.
 	writers sync.RWMutex
 	trMu    sync.Mutex // guards tr
 	tr      *Transaction

@@ -42,7 +42,7 @@ func TestComparer(t *testing.T) {
 	}
 }
 
-// counted is a program's own Storage.
+// counted is a Storage that a program has defined.
 type counted struct {
 	storage.Storage
 	created, logged int
@@ -67,7 +67,7 @@ func fill(t *testing.T, db *DB, n int) {
 	}
 }
 
-// TestStorage checks that a database uses the program's own Storage, and can be
+// TestStorage checks that a database uses a Storage that a program has defined, and can be
 // reopened, also from another Storage with the same files.
 func TestStorage(t *testing.T) {
 	dir := t.TempDir()
@@ -193,7 +193,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestDamageOfStorage checks that damage that a program's own Storage reports is damage, too.
+// TestDamageOfStorage checks that damage that a program's Storage reports is damage, too.
 func TestDamageOfStorage(t *testing.T) {
 	dir := t.TempDir()
 	db, err := OpenFile(dir, nil)

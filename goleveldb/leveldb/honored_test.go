@@ -156,10 +156,10 @@ func TestCompression(t *testing.T) {
 	}
 }
 
-// own is a program's own Filter.
-type own struct{ filter.Filter }
+// customFilter is a Filter that a program has defined.
+type customFilter struct{ filter.Filter }
 
-func (own) Name() string { return "own" }
+func (customFilter) Name() string { return "own" }
 
 // TestFilters checks the filters of tables without NewBloomFilter, and that filters of earlier
 // tables are used whatever is set.
@@ -168,7 +168,7 @@ func TestFilters(t *testing.T) {
 		db.s.Tables() // loads them
 		return 8 * float64(db.s.Metrics().Memory.Filters) / scatteredKeys
 	}
-	for _, f := range []filter.Filter{nil, own{filter.NewBloomFilter(5)}} {
+	for _, f := range []filter.Filter{nil, customFilter{filter.NewBloomFilter(5)}} {
 		db := scattered(t, storage.NewMemStorage(), &opt.Options{Filter: f})
 		compactAll(t, db)
 		if got := bits(db); got < 9 || got > 11 {
@@ -181,7 +181,7 @@ func TestFilters(t *testing.T) {
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for _, o := range []*opt.Options{{}, {AltFilters: []filter.Filter{own{}}}, {Filter: filter.NewBloomFilter(5)}} {
+	for _, o := range []*opt.Options{{}, {AltFilters: []filter.Filter{customFilter{}}}, {Filter: filter.NewBloomFilter(5)}} {
 		db, err := Open(stor, o)
 		if err != nil {
 			t.Fatal(err)

@@ -12,8 +12,7 @@ import (
 	"github.com/syndtr/goleveldb/leveldb/util"
 )
 
-// cursor is the position of an iterator: a sift.Iter, or an overlay with a transaction's own
-// writes.
+// cursor is the position of an iterator: a sift.Iter, or an overlay with a transaction's writes.
 type cursor interface {
 	First() bool
 	Last() bool
@@ -29,7 +28,7 @@ type dbIter struct {
 	iterBase
 }
 
-// txIter is an iterator that sees a transaction's own writes.
+// txIter is an iterator that sees a transaction's writes.
 type txIter struct {
 	txCursor
 	iterBase
@@ -103,9 +102,9 @@ type iterBase struct {
 	key, value []byte // of a dbIter: copies of the current pair, empty until they are made
 }
 
-// In goleveldb, only a move may change what Key and Value have returned, and programs use it after
-// Release. The memory of a sift.Iter goes to other iterators then, so they return copies, made once
-// per move. Those of an overlay are copies already.
+// In goleveldb, only a move may change the slices that Key and Value have returned, and programs
+// use them after Release. Other iterators reuse the memory of a released sift.Iter, so Key and
+// Value return copies, which are made once per move. Those of an overlay are copies already.
 
 // Key implements iterator.Iterator.
 func (it *dbIter) Key() []byte { return copied(&it.key, it.Iter.Key()) }
@@ -113,7 +112,8 @@ func (it *dbIter) Key() []byte { return copied(&it.key, it.Iter.Key()) }
 // Value implements iterator.Iterator.
 func (it *dbIter) Value() []byte { return copied(&it.value, it.Iter.Value()) }
 
-// copied returns the copy of b in buf, and makes it if buf is empty. It returns nil if b is nil.
+// copied returns the copy of b in buf. If buf is empty, it first makes the copy. It returns nil if
+// b is nil.
 func copied(buf *[]byte, b []byte) []byte {
 	if b == nil {
 		return nil
@@ -130,8 +130,8 @@ func copied(buf *[]byte, b []byte) []byte {
 // moves drops the copies of the pair that the iterator leaves, and keeps their memory.
 func (it *iterBase) moves() { it.key, it.value = it.key[:0], it.value[:0] }
 
-// A program's last reference to an iterator may be a move. KeepAlive keeps the garbage collector
-// from releasing the iterator before that move has returned.
+// A program's last use of an iterator may be a move. KeepAlive keeps the garbage collector from
+// releasing the iterator before that move has returned.
 
 // Next implements iterator.Iterator.
 func (it *dbIter) Next() bool {

@@ -15,13 +15,13 @@ import (
 // Transaction collects writes, which Commit applies atomically. Its reads see them. While it is
 // open, other writes wait. It is safe for concurrent use.
 //
-// Writes are held in memory up to the size of the write buffer, and beyond that in temporary
-// files of the storage, which Commit merges into tables. They are durable when Commit returns,
-// unless Options.NoSync is set and they fitted in memory and in 256 MiB.
+// Writes are kept in memory up to the size of the write buffer, and beyond that in temporary files
+// of the storage, which Commit merges into tables. They are durable when Commit returns, unless
+// Options.NoSync is set and they fit in memory and in 256 MiB.
 type Transaction struct {
-	db   *DB
-	base *sift.Snapshot
-	own  *ownWrites
+	db     *DB
+	base   *sift.Snapshot
+	writes *txWrites
 
 	mu     sync.RWMutex
 	closed bool
@@ -38,7 +38,7 @@ func (db *DB) OpenTransaction() (*Transaction, error) {
 		db.writers.Unlock()
 		return nil, err
 	}
-	tr := &Transaction{db: db, base: db.s.Snapshot(), own: newOwnWrites(db)}
+	tr := &Transaction{db: db, base: db.s.Snapshot(), writes: newTxWrites(db)}
 	db.setTransaction(tr)
 	if db.closed.Load() { // Close may not have seen tr
 		tr.Discard()
@@ -58,11 +58,11 @@ func (tr *Transaction) end() {
 	tr.closed = true
 	tr.db.setTransaction(nil)
 	tr.base.Close()
-	tr.own.unref()
+	tr.writes.unref()
 	tr.db.writers.Unlock()
 }
 
-// Get returns the value of key, the transaction's own writes included, or ErrNotFound. The value
+// Get returns the value of key, including the transaction's writes, or ErrNotFound. The value
 // belongs to the caller.
 func (tr *Transaction) Get(key []byte, ro *opt.ReadOptions) ([]byte, error) {
 	tr.mu.RLock()
@@ -70,7 +70,7 @@ func (tr *Transaction) Get(key []byte, ro *opt.ReadOptions) ([]byte, error) {
 	if tr.closed {
 		return nil, errTransactionDone
 	}
-	w, ok, err := tr.own.get(key)
+	w, ok, err := tr.writes.get(key)
 	switch {
 	case err != nil:
 		return nil, err
@@ -90,7 +90,7 @@ func (tr *Transaction) Has(key []byte, ro *opt.ReadOptions) (bool, error) {
 	if tr.closed {
 		return false, errTransactionDone
 	}
-	w, ok, err := tr.own.get(key)
+	w, ok, err := tr.writes.get(key)
 	if ok || err != nil {
 		return ok && !w.deleted, err
 	}
@@ -110,7 +110,7 @@ func (tr *Transaction) NewIterator(slice *util.Range, ro *opt.ReadOptions) itera
 	if err != nil {
 		return iterator.NewEmptyIterator(convert(err))
 	}
-	c := newOverlay(in, tr.own)
+	c := newOverlay(in, tr.writes)
 	if slice != nil {
 		c.lower, c.upper = bytes.Clone(slice.Start), bytes.Clone(slice.Limit)
 	}
@@ -119,12 +119,12 @@ func (tr *Transaction) NewIterator(slice *util.Range, ro *opt.ReadOptions) itera
 
 // Put sets key to value.
 func (tr *Transaction) Put(key, value []byte, wo *opt.WriteOptions) error {
-	return tr.write(func() error { return tr.own.add(key, write{value: value}) })
+	return tr.write(func() error { return tr.writes.add(key, write{value: value}) })
 }
 
 // Delete removes key. It is not an error if the key does not exist.
 func (tr *Transaction) Delete(key []byte, wo *opt.WriteOptions) error {
-	return tr.write(func() error { return tr.own.add(key, write{deleted: true}) })
+	return tr.write(func() error { return tr.writes.add(key, write{deleted: true}) })
 }
 
 // Write applies the operations of a batch.
@@ -137,7 +137,7 @@ func (tr *Transaction) Write(b *Batch, wo *opt.WriteOptions) error {
 	}
 	return tr.write(func() error {
 		for op := range b.b.Ops() {
-			if err := tr.own.add(op.Key, write{deleted: op.Delete, value: op.Value}); err != nil {
+			if err := tr.writes.add(op.Key, write{deleted: op.Delete, value: op.Value}); err != nil {
 				return err
 			}
 		}
@@ -151,7 +151,7 @@ func (tr *Transaction) write(f func() error) error {
 	if tr.closed {
 		return errTransactionDone
 	}
-	if err := tr.own.makeRoom(); err != nil {
+	if err := tr.writes.makeRoom(); err != nil {
 		return err
 	}
 	return f()
@@ -191,11 +191,11 @@ var maxCommitBatch = 256 << 20
 
 // apply applies the writes.
 func (tr *Transaction) apply() error {
-	if len(tr.own.runs) > 0 || tr.own.mem.Size() > maxCommitBatch {
-		return tr.db.s.Ingest(context.Background(), tr.own.ops())
+	if len(tr.writes.runs) > 0 || tr.writes.mem.Size() > maxCommitBatch {
+		return tr.db.s.Ingest(context.Background(), tr.writes.ops())
 	}
 	b := new(sift.Batch)
-	for op, err := range tr.own.ops() {
+	for op, err := range tr.writes.ops() {
 		switch {
 		case err != nil:
 			return err

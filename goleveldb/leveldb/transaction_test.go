@@ -166,8 +166,8 @@ func (s *noTemps) Create(fd storage.FileDesc) (storage.Writer, error) {
 	return s.Storage.Create(fd)
 }
 
-// TestTransactionWithoutRoom checks that a write that finds no space has no effect, and
-// that the transaction can go on when there is space again.
+// TestTransactionWithoutRoom checks that a write that fails for lack of space has no effect, and
+// that the transaction can continue once there is space again.
 func TestTransactionWithoutRoom(t *testing.T) {
 	stor := &noTemps{Storage: storage.NewMemStorage(), fails: true}
 	db, err := Open(stor, &opt.Options{WriteBuffer: 4 << 10})

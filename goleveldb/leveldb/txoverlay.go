@@ -15,67 +15,67 @@ import (
 type overlay struct {
 	base         *sift.Iter
 	view         view
-	own          iterator.Iterator // over view
+	writes       iterator.Iterator // over view
 	seq          uint64            // writes with higher numbers are not visible
 	lower, upper []byte
 	key, value   []byte
 	buf          []byte
 
-	valid         bool // at a key
-	forward       bool // whether the last move was forward; a new cursor is before the first key
-	closed        bool
-	inBase, inOwn bool   // whether base and own are at a key
-	ownKey        []byte // the key that own is at
-	ofBase, ofOwn bool   // whether base and own are at the current key
+	valid            bool // at a key
+	forward          bool // whether the last move was forward; a new cursor is before the first key
+	closed           bool
+	inBase, inWrites bool   // whether base and writes are at a key
+	writesKey        []byte // the key that writes is at
+	ofBase, ofWrites bool   // whether base and writes are at the current key
 }
 
 // newOverlay returns a cursor that sees the writes so far. REQUIRES: Transaction.mu.
-func newOverlay(base *sift.Iter, own *ownWrites) *overlay {
-	v := own.view.ref()
-	return &overlay{base: base, view: v, own: v.iter(), seq: own.seq, key: []byte{}, value: []byte{}}
+func newOverlay(base *sift.Iter, tx *txWrites) *overlay {
+	v := tx.view.ref()
+	return &overlay{base: base, view: v, writes: v.iter(), seq: tx.seq, key: []byte{}, value: []byte{}}
 }
 
-// seekOwn moves own to the newest visible write of the first key that is >= key.
-func (c *overlay) seekOwn(key []byte) bool {
-	c.inOwn = c.own.Seek(appendEntry(nil, key, c.seq))
+// seekWrites moves writes to the newest visible write of the first key that is >= key.
+func (c *overlay) seekWrites(key []byte) bool {
+	c.inWrites = c.writes.Seek(appendEntry(nil, key, c.seq))
 	return c.visible()
 }
 
-// stepOwn moves own on to the next key that has a visible write.
-func (c *overlay) stepOwn() {
-	for c.inOwn = c.own.Next(); c.inOwn && bytes.Equal(userKey(c.own.Key()), c.ownKey); {
-		c.inOwn = c.own.Next()
+// stepWrites moves writes to the next key that has a visible write.
+func (c *overlay) stepWrites() {
+	for c.inWrites = c.writes.Next(); c.inWrites && bytes.Equal(userKey(c.writes.Key()), c.writesKey); {
+		c.inWrites = c.writes.Next()
 	}
 	c.visible()
 }
 
-// visible moves own on to the first visible entry. That is the newest visible one of its key,
-// since no earlier one of the same key was visible.
+// visible moves writes forward to the first visible entry. That is the newest visible one of its
+// key, since no earlier one of the same key was visible.
 func (c *overlay) visible() bool {
-	for c.inOwn && number(c.own.Key()) > c.seq {
-		c.inOwn = c.own.Next()
+	for c.inWrites && number(c.writes.Key()) > c.seq {
+		c.inWrites = c.writes.Next()
 	}
-	if c.inOwn {
-		c.ownKey = append(c.ownKey[:0], userKey(c.own.Key())...)
+	if c.inWrites {
+		c.writesKey = append(c.writesKey[:0], userKey(c.writes.Key())...)
 	}
-	return c.inOwn
+	return c.inWrites
 }
 
 // last returns the last key that is < key, or the last key if key is nil, and its newest visible
 // write.
 func (c *overlay) last(key []byte) (found []byte, w write, ok bool) {
 	for {
-		if key != nil && c.own.Seek(appendEntry(nil, key, ^uint64(0))) {
-			ok = c.own.Prev()
+		if key != nil && c.writes.Seek(appendEntry(nil, key, ^uint64(0))) {
+			ok = c.writes.Prev()
 		} else {
-			ok = c.own.Last()
+			ok = c.writes.Last()
 		}
 		if !ok {
 			return nil, write{}, false
 		}
-		key = append([]byte{}, userKey(c.own.Key())...)
-		if c.seekOwn(key) && bytes.Equal(c.ownKey, key) {
-			return key, decodeWrite(c.own.Value()), true
+		key = append([]byte{}, userKey(c.writes.Key())...)
+		if c.seekWrites(key) && bytes.Equal(c.writesKey, key) {
+			return key, decodeWrite(c.writes.Value()), true
 		}
 	}
 }
@@ -105,47 +105,47 @@ func (c *overlay) SeekGE(key []byte) bool {
 		key = c.lower
 	}
 	c.inBase = c.base.SeekGE(key)
-	c.seekOwn(key)
+	c.seekWrites(key)
 	return c.skipDeleted()
 }
 
-// skipDeleted makes the lesser key of base and own the current one, skipping keys that the
+// skipDeleted makes the lesser key of base and writes the current one, skipping keys that the
 // transaction deleted.
 func (c *overlay) skipDeleted() bool {
 	for {
 		if c.Err() != nil {
 			return false
 		}
-		order := -1 // base before own
+		order := -1 // base before writes
 		switch {
-		case c.inOwn && c.upper != nil && bytes.Compare(c.ownKey, c.upper) >= 0:
-			c.inOwn = false
+		case c.inWrites && c.upper != nil && bytes.Compare(c.writesKey, c.upper) >= 0:
+			c.inWrites = false
 			continue
-		case !c.inOwn && !c.inBase:
+		case !c.inWrites && !c.inBase:
 			return false
 		case !c.inBase:
 			order = 1
-		case c.inOwn:
-			order = bytes.Compare(c.base.Key(), c.ownKey)
+		case c.inWrites:
+			order = bytes.Compare(c.base.Key(), c.writesKey)
 		}
-		c.ofBase, c.ofOwn = order <= 0, order >= 0
-		if !c.ofOwn {
+		c.ofBase, c.ofWrites = order <= 0, order >= 0
+		if !c.ofWrites {
 			return c.set(c.base.Key(), c.base.Value())
 		}
-		if w := decodeWrite(c.own.Value()); !w.deleted {
-			return c.set(c.ownKey, w.value)
+		if w := decodeWrite(c.writes.Value()); !w.deleted {
+			return c.set(c.writesKey, w.value)
 		}
 		c.step()
 	}
 }
 
-// step moves base and own past the current key.
+// step moves base and writes past the current key.
 func (c *overlay) step() {
 	if c.ofBase {
 		c.inBase = c.base.Next()
 	}
-	if c.ofOwn {
-		c.stepOwn()
+	if c.ofWrites {
+		c.stepWrites()
 	}
 }
 
@@ -164,22 +164,22 @@ func (c *overlay) seekLT(key []byte) bool {
 		} else {
 			inBase = c.base.SeekLT(key)
 		}
-		own, w, inOwn := c.last(key)
+		written, w, inWrites := c.last(key)
 		if c.Err() != nil {
 			return false
 		}
-		if inOwn && c.lower != nil && bytes.Compare(own, c.lower) < 0 {
-			inOwn = false
+		if inWrites && c.lower != nil && bytes.Compare(written, c.lower) < 0 {
+			inWrites = false
 		}
 		switch {
-		case !inOwn && !inBase:
+		case !inWrites && !inBase:
 			return false
-		case !inOwn || inBase && bytes.Compare(c.base.Key(), own) > 0:
+		case !inWrites || inBase && bytes.Compare(c.base.Key(), written) > 0:
 			return c.set(c.base.Key(), c.base.Value())
 		case !w.deleted:
-			return c.set(own, w.value)
+			return c.set(written, w.value)
 		}
-		key = append([]byte{}, own...)
+		key = append([]byte{}, written...)
 	}
 }
 
@@ -236,13 +236,13 @@ func (c *overlay) Err() error {
 	if err := c.base.Err(); err != nil {
 		return err
 	}
-	return c.own.Error()
+	return c.writes.Error()
 }
 
 // Close releases the iterators, and the files that they read.
 func (c *overlay) Close() error {
 	c.closed, c.valid = true, false
-	c.own.Release()
+	c.writes.Release()
 	c.view.unref()
 	return c.base.Close()
 }

@@ -23,9 +23,9 @@ type write struct {
 	value   []byte
 }
 
-// ownWrites holds the writes of a transaction: the latest in memory, older ones in runs, which
-// are sorted temporary files. It is guarded by Transaction.mu. A view needs no lock.
-type ownWrites struct {
+// txWrites holds the writes of a transaction: the latest in memory, older ones in runs, which are
+// sorted temporary files. It is guarded by Transaction.mu. A view needs no lock.
+type txWrites struct {
 	view
 	db  *DB
 	seq uint64 // the number of the last write
@@ -54,11 +54,11 @@ const (
 	runsPerTier = 8
 )
 
-// ownOrder is the order of the entries.
-type ownOrder struct{}
+// txOrder is the order of the entries.
+type txOrder struct{}
 
 // Compare implements comparer.Comparer.
-func (ownOrder) Compare(a, b []byte) int {
+func (txOrder) Compare(a, b []byte) int {
 	if c := bytes.Compare(userKey(a), userKey(b)); c != 0 {
 		return c
 	}
@@ -66,35 +66,35 @@ func (ownOrder) Compare(a, b []byte) int {
 }
 
 // Name implements comparer.Comparer.
-func (ownOrder) Name() string { return "sift.Transaction" }
+func (txOrder) Name() string { return "sift.Transaction" }
 
 // Separator implements comparer.Comparer.
-func (ownOrder) Separator(dst, a, b []byte) []byte { return nil }
+func (txOrder) Separator(dst, a, b []byte) []byte { return nil }
 
 // Successor implements comparer.Comparer.
-func (ownOrder) Successor(dst, b []byte) []byte { return nil }
+func (txOrder) Successor(dst, b []byte) []byte { return nil }
 
-// ownKeys is a filter over the keys of entries, without their numbers.
-type ownKeys struct{ filter.Filter }
+// txKeys is a filter over the keys of entries, without their numbers.
+type txKeys struct{ filter.Filter }
 
 // Contains implements filter.Filter.
-func (f ownKeys) Contains(data, entry []byte) bool { return f.Filter.Contains(data, userKey(entry)) }
+func (f txKeys) Contains(data, entry []byte) bool { return f.Filter.Contains(data, userKey(entry)) }
 
 // NewGenerator implements filter.Filter.
-func (f ownKeys) NewGenerator() filter.FilterGenerator {
-	return ownKeysGenerator{f.Filter.NewGenerator()}
+func (f txKeys) NewGenerator() filter.FilterGenerator {
+	return txKeysGenerator{f.Filter.NewGenerator()}
 }
 
-type ownKeysGenerator struct{ filter.FilterGenerator }
+type txKeysGenerator struct{ filter.FilterGenerator }
 
 // Add implements filter.FilterGenerator.
-func (g ownKeysGenerator) Add(entry []byte) { g.FilterGenerator.Add(userKey(entry)) }
+func (g txKeysGenerator) Add(entry []byte) { g.FilterGenerator.Add(userKey(entry)) }
 
 // runOptions are the options of the files.
-var runOptions = &opt.Options{Comparer: ownOrder{}, Filter: ownKeys{filter.NewBloomFilter(10)}}
+var runOptions = &opt.Options{Comparer: txOrder{}, Filter: txKeys{filter.NewBloomFilter(10)}}
 
-func newOwnWrites(db *DB) *ownWrites {
-	return &ownWrites{view: view{mem: memdb.New(ownOrder{}, 0)}, db: db}
+func newTxWrites(db *DB) *txWrites {
+	return &txWrites{view: view{mem: memdb.New(txOrder{}, 0)}, db: db}
 }
 
 func userKey(entry []byte) []byte { return entry[:len(entry)-numberLen] }
@@ -107,7 +107,7 @@ func appendEntry(dst, key []byte, seq uint64) []byte {
 
 func decodeWrite(value []byte) write { return write{deleted: value[0] == 1, value: value[1:]} }
 
-func (o *ownWrites) add(key []byte, w write) error {
+func (o *txWrites) add(key []byte, w write) error {
 	o.seq++
 	value := make([]byte, 1, 1+len(w.value))
 	if w.deleted {
@@ -117,7 +117,7 @@ func (o *ownWrites) add(key []byte, w write) error {
 }
 
 // get returns the newest write of a key.
-func (o *ownWrites) get(key []byte) (write, bool, error) {
+func (o *txWrites) get(key []byte) (write, bool, error) {
 	want := appendEntry(nil, key, o.seq)
 	entry, value, err := o.mem.Find(want)
 	for i := len(o.runs) - 1; ; i-- {
@@ -134,7 +134,7 @@ func (o *ownWrites) get(key []byte) (write, bool, error) {
 }
 
 // makeRoom writes the writes in memory to a run if they fill the write buffer.
-func (o *ownWrites) makeRoom() error {
+func (o *txWrites) makeRoom() error {
 	if o.mem.Size() < o.db.o.GetWriteBuffer() {
 		return nil
 	}
@@ -143,7 +143,7 @@ func (o *ownWrites) makeRoom() error {
 	if err != nil {
 		return err
 	}
-	o.mem = memdb.New(ownOrder{}, 0)
+	o.mem = memdb.New(txOrder{}, 0)
 	o.runs = append(slices.Clip(o.runs), r)
 	for from := len(o.runs) - runsPerTier; from >= 0 && o.runs[from].tier == r.tier; from = len(o.runs) - runsPerTier {
 		merged := view{runs: o.runs[from:]}
@@ -157,7 +157,7 @@ func (o *ownWrites) makeRoom() error {
 }
 
 // writeRun writes the entries of an iterator, which it releases, to a run.
-func (o *ownWrites) writeRun(it iterator.Iterator, tier int) (r *run, err error) {
+func (o *txWrites) writeRun(it iterator.Iterator, tier int) (r *run, err error) {
 	defer it.Release()
 	stor := o.db.stor
 	fd := storage.FileDesc{Type: storage.TypeTemp, Num: o.db.temps.Add(1)}
@@ -227,7 +227,7 @@ func (v view) iter() iterator.Iterator {
 	for _, r := range v.runs {
 		all = append(all, r.NewIterator(nil, nil))
 	}
-	return iterator.NewMergedIterator(all, ownOrder{}, true)
+	return iterator.NewMergedIterator(all, txOrder{}, true)
 }
 
 // newest is an iterator over the newest entry of each key. It only moves forward.

@@ -30,7 +30,8 @@ func BenchmarkAdd(b *testing.B) {
 	}
 }
 
-// Ten items at a time, in a filter larger than a core's own caches and in one that fits into them.
+// Ten items at a time, in a filter larger than the private caches of a core and in one that fits
+// into them.
 func BenchmarkAddTen(b *testing.B) {
 	for _, capacity := range []uint64{100_000, 20_000_000} {
 		for _, many := range []bool{false, true} {

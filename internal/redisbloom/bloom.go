@@ -218,11 +218,11 @@ func (l *link) set(layout Layout, h hashPair) bool {
 	return added != 0
 }
 
-// largeLink is the size from which on most of a link's bits are not in a core's own caches.
+// largeLink is the size above which most of a link's bits are not in the private caches of a core.
 const largeLink = 1 << 20
 
 // read reads the bytes with the bits of items, so that set then finds them in the cache. Far more
-// of these reads overlap than in set, which does more work between them.
+// reads overlap here than in set, which does more work between them.
 func (l *link) read(layout Layout, items []hashPair) (sum byte) {
 	data := l.data
 	for _, h := range items {
@@ -242,7 +242,7 @@ func (l *link) read(layout Layout, items []hashPair) (sum byte) {
 	return sum
 }
 
-// keep makes its argument used, so that the compiler does not remove the reads.
+// keep uses its argument, so that the compiler does not remove the reads.
 //
 //go:noinline
 func keep(byte) {}

@@ -205,10 +205,10 @@ func (f *Cuckoo) setSlot(i int, off uint64, fp byte) {
 	f.redo = append(f.redo, fp)
 }
 
-// push adds a fingerprint to the last link by moving others: it takes the slot of another one,
-// which takes a slot in its own other bucket, and so on, until one of them finds an empty slot.
-// Each step replaces the slot after that of the step before. After maxIterations steps, push
-// undoes them and returns false.
+// push adds a fingerprint to the last link by moving others: it takes the slot of another
+// fingerprint, which takes a slot in the other one of its two buckets, and so on, until one of them
+// finds an empty slot. Each step replaces the slot after that of the previous step. After
+// maxIterations steps, push undoes them and returns false.
 func (f *Cuckoo) push(h uint64, fp byte) bool {
 	last := len(f.links) - 1
 	l := &f.links[last]
@@ -312,8 +312,8 @@ func (f *Cuckoo) Delete(item []byte) bool {
 // that are then empty.
 func (f *Cuckoo) Compact() { f.compact(true) }
 
-// compact empties links, from the last one back to the first that it cannot empty, or through
-// all of them if all is set.
+// compact empties links, starting with the last one. It stops at the first that it cannot empty,
+// unless all is set.
 func (f *Cuckoo) compact(all bool) {
 	for i := len(f.links) - 1; i > 0; i-- {
 		if !f.empty(i) && !all {
@@ -355,7 +355,7 @@ func (f *Cuckoo) empty(i int) bool {
 }
 
 // Items returns the number of items added and not deleted. It may be wrong if the filter is from a
-// dump whose header was, but is at most the number of slots.
+// dump whose header was wrong, but it is at most the number of slots.
 func (f *Cuckoo) Items() uint64 { return min(f.items, f.Bytes()) }
 
 // Deletes returns the number of items deleted since the last compaction.
@@ -388,9 +388,8 @@ func (f *Cuckoo) Bytes() uint64 {
 	return n
 }
 
-// ExpectedFPR returns the expected rate at the present load: an absent item is a false
-// positive if any of the fingerprints in its buckets is equal to its own, each with
-// probability 1/255.
+// ExpectedFPR returns the expected rate at the present load: an absent item is a false positive if
+// any of the fingerprints in its buckets is equal to the item's, each with probability 1/255.
 func (f *Cuckoo) ExpectedFPR() float64 {
 	load := float64(2*f.bucketSize) * float64(len(f.links))
 	if bytes := f.Bytes(); bytes > 0 {

@@ -3,10 +3,10 @@ package redisbloom
 import "errors"
 
 var (
-	// ErrFull is returned by an add to a full filter that does not grow.
+	// ErrFull is returned when an item is added to a full filter that does not grow.
 	ErrFull = errors.New("redisbloom: filter is full")
-	// ErrMaxExpansions is returned by an add to a cuckoo filter with the maximum number
-	// of links.
+	// ErrMaxExpansions is returned when a cuckoo filter would have to grow and has the maximum
+	// number of links.
 	ErrMaxExpansions = errors.New("redisbloom: too many expansions")
 	// ErrTooLarge is returned if a filter would need more memory than it may take.
 	ErrTooLarge = errors.New("redisbloom: not enough memory for the filter")

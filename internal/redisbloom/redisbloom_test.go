@@ -132,8 +132,9 @@ func TestCuckooDumpIsRedis(t *testing.T) {
 	}
 }
 
-// A filter from a dump whose header counts too few items, as when some were added between the parts
-// of the dump, or too many, has a header that can be loaded. It has a dump until it is empty.
+// The header of a dump may count too few items, as when some were added between the parts of the
+// dump, or too many. The filter loaded from it has a header that can be loaded in turn, and it can
+// be dumped until it is empty.
 func TestCuckooMiscounted(t *testing.T) {
 	f, err := NewCuckoo(CuckooOptions{Capacity: 4, BucketSize: 2, MaxIterations: 20})
 	if err != nil {
@@ -539,7 +540,7 @@ func TestAddMany(t *testing.T) {
 	}
 }
 
-// A compaction drains its redo log as it goes, and the parts give the same filter.
+// A compaction drains its redo log several times, and replaying the parts gives the same filter.
 func TestCompactionDrains(t *testing.T) {
 	const slots = 1 << 18 // of each link; the first is empty, the second full
 	le := binary.LittleEndian

@@ -60,7 +60,7 @@ func (c *client) login(user, password []byte) bool {
 	return true
 }
 
-// pass makes a client count as authenticated.
+// pass marks a client as authenticated, and removes its deadline for that.
 func (c *client) pass() {
 	c.trust(true)
 	if c.conn != nil {
@@ -179,7 +179,7 @@ func reset(c *client, args [][]byte) {
 	c.w.Proto = 2
 	c.silence, c.readsOld = replyAll, false
 	c.trust(c.srv.password() == "")
-	c.strange = time.Now()
+	c.authStart = time.Now()
 	c.w.Simple("RESET")
 }
 

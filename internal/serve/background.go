@@ -20,7 +20,7 @@ const (
 	removeBatch = 256
 )
 
-// sweeper removes expired keys. Reads ignore them even before that.
+// sweeper removes expired keys. Reads ignore an expired key even before it is removed.
 func (s *Server) sweeper() {
 	c := &client{srv: s, writes: s.newWrites(keptBytes)}
 	tick := time.NewTicker(sweepEvery)
@@ -38,8 +38,8 @@ func (s *Server) sweeper() {
 	}
 }
 
-// sweepDue removes the keys that have expired, and determines when the next one is due. Before that
-// time it does not read the index, because reading would make the store sort its newest entries.
+// sweepDue removes the keys that have expired, and determines when the next one is due. Until then
+// it does not read the index: a read would make the store sort its newest entries.
 func (s *Server) sweepDue(c *client) (err error) {
 	if s.expiring.next.Load() > s.nowMs() {
 		return nil
@@ -122,10 +122,10 @@ func (s *Server) since(index []byte) time.Duration {
 	return time.Duration(s.nowMs()-int64(binary.BigEndian.Uint64(index[genLen:]))) * time.Millisecond
 }
 
-// sweepPause returns how long the sweeper leaves the stripes to clients after a batch that took
-// some time, whose first key was due late ago: twice as long as the batch took, but less the more
-// the sweeper has fallen behind, so that it keeps up with clients that set keys faster than a third
-// of the time allows it to remove them.
+// sweepPause returns how long the sweeper leaves the stripes to clients after a batch. took is how
+// long the batch took, late how long ago its first key was due. The pause is twice took, or less if
+// the sweeper has fallen behind: so that it keeps up when a third of the time is not enough to
+// remove keys as fast as clients set them.
 func sweepPause(took, late time.Duration) time.Duration {
 	return time.Duration(min(2*float64(took)/max(1, late.Seconds()/sweepEvery.Seconds()), float64(sweepEvery)))
 }
@@ -180,7 +180,7 @@ func (s *Server) sweepKey(c *client, index, key []byte) error {
 	gone, early := false, false
 	if err := c.view(key, func(v []byte) error {
 		h, err := decodeHead(v)
-		gone = err == nil && s.over(h.expiry)
+		gone = err == nil && s.expired(h.expiry)
 		early = !gone && h.expiry == int64(binary.BigEndian.Uint64(index[genLen:])) // the clock was set back
 		return err
 	}); err != nil || early {
@@ -197,8 +197,8 @@ func (s *Server) sweepKey(c *client, index, key []byte) error {
 	return nil
 }
 
-// collector removes entries from the store that no longer belong to a key: first those that an
-// earlier run left, then those of filters as they are deleted.
+// collector removes entries that no longer belong to a key from the store: first those that an
+// earlier run left behind, then those of each filter that is deleted.
 func (s *Server) collector() {
 	if err := s.collectOld(); err != nil {
 		s.cfg.Logger.Warn("removing old entries failed", "err", err)
@@ -215,7 +215,7 @@ func (s *Server) collector() {
 	}
 }
 
-// lookForOld makes the collector look for entries that no key has any longer.
+// lookForOld makes the collector look for entries that no longer belong to a key.
 func (s *Server) lookForOld() {
 	s.oldLeft.Store(true) // before: if garbage is full, one of its ids has yet to be received
 	select {
@@ -224,7 +224,8 @@ func (s *Server) lookForOld() {
 	}
 }
 
-// collect removes the entries of a filter, unless id is 0, and what did not fit in garbage.
+// collect removes the entries of a filter, unless id is 0. If ids did not fit in garbage, it then
+// looks for all old entries.
 func (s *Server) collect(id uint64) (err error) {
 	if id != 0 {
 		err = s.removeRange(binary.BigEndian.AppendUint64([]byte{spaceFilter}, id),
@@ -282,8 +283,8 @@ func (s *Server) collectOld() error {
 	return nil
 }
 
-// isNamed reports whether a filter belongs to a key. It looks at one moment of the store, because
-// MOVE may give the filter's name to a database that was looked at before.
+// isNamed reports whether a filter belongs to a key. It reads a snapshot, because MOVE may move the
+// filter to a database that was already checked.
 func (s *Server) isNamed(id uint64) (named bool, err error) {
 	s.world.RLock()
 	defer s.world.RUnlock()
@@ -300,8 +301,8 @@ func (s *Server) isNamed(id uint64) (named bool, err error) {
 // minDrop is the size on disk from which old entries are dropped together with their tables.
 const minDrop = 4 << 20
 
-// removeOld is removeRange, except that it drops whole tables if the range is large, but not in a
-// group, to which a server writes only batches.
+// removeOld is removeRange, except that it drops whole tables if the range is large. It does not do
+// so in a group, to which a server writes only batches.
 func (s *Server) removeOld(from, to []byte) error {
 	size, err := s.db.ApproximateSize(from, to)
 	if err != nil || size < minDrop || s.cfg.Group != nil {

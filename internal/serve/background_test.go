@@ -9,8 +9,8 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// Expired keys are removed even if others before them cannot be read.
-func TestSweeperPassesDamage(t *testing.T) {
+// Expired keys are removed even if earlier ones cannot be read.
+func TestSweeperSkipsDamage(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	c := dial(t, s)
 	s.world.Lock() // the sweeper waits
@@ -48,20 +48,20 @@ func TestSweeperPassesDamage(t *testing.T) {
 	}
 }
 
-// A filter that moves from one database to another is not taken for a deleted one, whose entries
-// the collector removes.
-func TestMovingFilterIsNamed(t *testing.T) {
+// The collector does not mistake a filter that moves from one database to another for a deleted
+// one, and keeps its entries.
+func TestMovedFilterIsKept(t *testing.T) {
 	db, _ := faultyStore(t)
 	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := lone(s)
+	c := localClient(s)
 	run := func(call, want string) bool {
 		c.w.Buf = c.w.Buf[:0]
 		args := fields(call)
 		c.do(lookup(args[0]), args)
-		if err := c.settle(); err != nil || string(c.w.Buf) != want {
+		if err := c.finishWrites(); err != nil || string(c.w.Buf) != want {
 			t.Errorf("%s: %q, %v", call, c.w.Buf, err)
 			return false
 		}
@@ -96,19 +96,19 @@ func TestMovingFilterIsNamed(t *testing.T) {
 	<-done
 }
 
-// What is deleted while the collector has much to do is removed, too.
-func TestCollectorIsBehind(t *testing.T) {
+// Filters that are deleted faster than the collector works are removed, too.
+func TestCollectorFallsBehind(t *testing.T) {
 	db, _ := faultyStore(t)
 	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.ctx = t.Context()
-	c := lone(s)
+	c := localClient(s)
 	run := func(call string) {
 		args := fields(call)
 		c.do(lookup(args[0]), args)
-		if err := c.settle(); err != nil {
+		if err := c.finishWrites(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -140,7 +140,7 @@ func TestCollectorIsBehind(t *testing.T) {
 	}
 }
 
-// waitFor waits until is returns true. what says the same in words.
+// waitFor waits until is returns true. what describes that.
 func waitFor(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(5 * time.Millisecond) {

@@ -107,7 +107,7 @@ func parseBitRange(args [][]byte) (r bitRange, err error) {
 	return r, nil
 }
 
-// of returns the bits of v that are in the range, as [from, to).
+// of returns the range as bits [from, to) of v.
 func (r bitRange) of(v []byte) (from, to int64) {
 	n := len(v)
 	if r.inBit {
@@ -135,7 +135,7 @@ func bitCount(c *client, args [][]byte) {
 			return err
 		}
 		if r.from < 0 && r.to < 0 && r.from > r.to {
-			return nil // an empty range; to BITPOS it may be that of the first byte
+			return nil // empty here, but to BITPOS it may be the first byte
 		}
 		from, to := r.of(h.payload)
 		for ; from < to && from&7 != 0; from++ {
@@ -202,7 +202,7 @@ func bitPos(c *client, args [][]byte) {
 	}
 }
 
-// bitOp is BITOP. It holds one source at a time, because there may be many large ones.
+// bitOp is BITOP. It reads one source at a time, because there may be many large ones.
 func bitOp(c *client, args [][]byte) {
 	var op func(a, b byte) byte
 	not := is(args[1], "NOT")

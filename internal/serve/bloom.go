@@ -222,15 +222,15 @@ func (c *client) arity(name string) {
 	c.w.Error(wrongArgs(name))
 }
 
-// bloomAsk replies whether a filter may contain items. A key that holds no Bloom filter contains
-// none.
-func (c *client) bloomAsk(key []byte, items [][]byte, array bool) {
+// bloomExists replies whether a filter may contain items. If the key holds no Bloom filter, it
+// replies that none of them exists.
+func (c *client) bloomExists(key []byte, items [][]byte, array bool) {
 	f := c.find(key)
 	if f != nil && f.damage != nil {
 		c.reply(f.damage)
 		return
 	}
-	if f != nil && c.leaves(f) {
+	if f != nil && c.mustHandOver(f) {
 		return
 	}
 	if array {
@@ -255,12 +255,12 @@ func (c *client) bloomAsk(key []byte, items [][]byte, array bool) {
 		return nil
 	})
 	f.probes.Add(uint64(len(items)))
-	f.maybe.Add(hits)
+	f.positives.Add(hits)
 }
 
-func bfExists(c *client, args [][]byte) { c.bloomAsk(args[1], args[2:], false) }
+func bfExists(c *client, args [][]byte) { c.bloomExists(args[1], args[2:], false) }
 
-func bfMExists(c *client, args [][]byte) { c.bloomAsk(args[1], args[2:], true) }
+func bfMExists(c *client, args [][]byte) { c.bloomExists(args[1], args[2:], true) }
 
 func bfCard(c *client, args [][]byte) {
 	f, err := c.srv.read(c, args[1], kindBloom)

@@ -14,9 +14,8 @@ const readBytes = 64 << 10
 
 var readBuffers = sync.Pool{New: func() any { return new([readBytes]byte) }}
 
-// borrowing reads from a client into a large buffer that the client holds only while there is
-// something to read and to execute: a pipeline takes one read, and a silent client holds no
-// buffer.
+// borrowing reads from a client into a large buffer, which the client holds only while it has input
+// to read and execute: a pipeline takes one read, and an idle client holds no buffer.
 type borrowing struct {
 	c    *client
 	raw  syscall.RawConn
@@ -52,8 +51,7 @@ func (b *borrowing) fill() error {
 	return b.err
 }
 
-// ready reads if there is something to read, and reports whether fill is done: there was input, or
-// an error.
+// ready reads what there is, and reports whether fill is done: whether there was input or an error.
 func (b *borrowing) ready(fd uintptr) bool {
 	b.fd, b.buf = fd, readBuffers.Get().(*[readBytes]byte)
 	b.c.r.Borrow(b.buf[:])

@@ -11,8 +11,8 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// Checkpoints complete while filters change, and a server that starts from the files of any moment
-// has the filters of that moment, bit for bit.
+// Checkpoints complete while filters change, and a server that starts from the files as they were
+// at some moment has the filters of that moment, bit for bit.
 func TestCheckpointUnderLoad(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo}, func(s *Server) { s.minRedo = 4 << 10 })
 	c := dial(t, s)
@@ -87,11 +87,11 @@ func TestCheckpointUnderLoad(t *testing.T) {
 	}
 }
 
-// Pages that a checkpoint writes when their filter has been deleted, and its entries have been
-// removed, are removed as well.
+// If a checkpoint writes pages after their filter was deleted and its entries were removed, those
+// pages are removed as well.
 func TestCheckpointOfDeleted(t *testing.T) {
 	db := groupDB(t)
-	g := &lonely{db: db}
+	g := &singleNodeGroup{db: db}
 	s, err := New(db, Config{Addr: "127.0.0.1:0", Group: g, Leads: true}) // nothing runs in the background
 	if err != nil {
 		t.Fatal(err)
@@ -99,10 +99,10 @@ func TestCheckpointOfDeleted(t *testing.T) {
 	s.ctx = t.Context() // of removeRange
 	run := func(call string) {
 		t.Helper()
-		c := lone(s)
+		c := localClient(s)
 		args := fields(call)
 		c.do(lookup(args[0]), args)
-		if err := c.settle(); err != nil {
+		if err := c.finishWrites(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -25,13 +25,14 @@ const (
 	pendBytes = 256 << 10
 	// keptBytes bounds each buffer that an idle client keeps.
 	keptBytes = 16 << 10
-	// Clients that have not authenticated share 1/strangerShare of the memory for requests and
+	// Clients that have not authenticated share 1/unauthShare of the memory for requests and
 	// replies.
-	strangerShare = 32
+	unauthShare = 32
 )
 
 // client is one connection. Its fields, except for watched and the atomic ones, belong to the
-// goroutine that serves it: its own, an event loop, or one that the loop has handed it to.
+// goroutine that serves it: one for this client alone, an event loop, or one to which the loop has
+// handed it over.
 type client struct {
 	srv       *Server
 	conn      net.Conn             // nil for a client of an event loop
@@ -44,24 +45,24 @@ type client struct {
 	w         resp.Writer
 	borrowing *borrowing // how r reads; nil: from conn
 
-	trusted    bool      // has given the password
-	strange    time.Time // when the time to authenticate began
-	quit       bool      // to be closed after the replies
-	handOver   bool      // the command, which has had no effect yet, is left to another goroutine
-	wrote      bool      // replies may acknowledge a write, or show one that is not yet in the store
-	readsOld   bool      // READONLY: accepts stale values from a follower
-	name       atomic.Pointer[string]
-	shown      shown
-	silence    int      // of CLIENT REPLY
-	errorsSeen uint64   // of w.Errors
-	before     *command // the previous one
-	since      time.Time
-	last       atomic.Int64  // ms of the last command
-	moved      atomic.Int64  // ms when it last sent or read a part of something large
-	killed     atomic.Bool   // set by other clients
-	taken      atomic.Int64  // bytes of memory for requests and replies
-	safe       int           // bytes of the replies that may be sent
-	refresh    time.Duration // since srv.started: when the deadline for writes is to be extended
+	trusted      bool      // has given the password
+	authStart    time.Time // when the time to authenticate began
+	quit         bool      // to be closed after the replies
+	handOver     bool      // another goroutine must execute the command, which has had no effect yet
+	wrote        bool      // replies may acknowledge a write, or show one that is not yet in the store
+	readsOld     bool      // READONLY: accepts stale values from a follower
+	name         atomic.Pointer[string]
+	shown        shown
+	silence      int      // of CLIENT REPLY
+	errorsSeen   uint64   // of w.Errors
+	before       *command // the previous one
+	since        time.Time
+	last         atomic.Int64  // ms of the last command
+	lastProgress atomic.Int64  // ms when it last sent or read a part of something large
+	killed       atomic.Bool   // set by other clients
+	taken        atomic.Int64  // bytes of memory for requests and replies
+	safe         int           // bytes of the replies that may be sent
+	refresh      time.Duration // since srv.started: when the deadline for writes is to be extended
 
 	// MULTI
 	queueing bool
@@ -80,8 +81,8 @@ type client struct {
 
 	unconfirmed bool // holds Server.unconfirmed
 
-	aside    []turn // uses of servers other than srv, to be settled before the replies are sent
-	asideErr error  // why settling one of them has failed
+	aside    []session // of servers other than srv; their writes must be finished before the replies are sent
+	asideErr error     // why finishing one of them has failed
 }
 
 // accept starts to serve a connection, or rejects it.
@@ -100,7 +101,7 @@ func (s *Server) accept(conn net.Conn) {
 	s.nextConn++
 	c := &client{srv: s, conn: conn, id: s.nextConn, addr: conn.RemoteAddr().String(), laddr: conn.LocalAddr().String(),
 		since: time.Now(), trusted: s.password() == ""}
-	c.strange = c.since
+	c.authStart = c.since
 	c.w.Proto, c.w.Reserve = 2, c.reserve
 	c.last.Store(time.Now().UnixMilli())
 	limits := resp.Limits{
@@ -135,26 +136,26 @@ func (c *client) leave() {
 	c.w.Reset()
 	c.dropQueue()
 	c.unwatch()
-	c.goHome()
+	c.useRoot()
 	c.srv.clientsMu.Lock()
 	delete(c.srv.clients, c.id)
 	c.srv.clientsMu.Unlock()
 	c.srv.conns.Done()
 }
 
-// reserve takes n bytes for requests and replies from the memory that all clients share, or
+// reserve takes n bytes from the memory that all clients share for requests and replies, or
 // releases them if n is negative. Clients that have not authenticated share a small part of it, so
-// that they cannot take it from the others.
+// that they cannot exhaust it.
 func (c *client) reserve(n int) bool {
 	s := c.srv
-	// The small share first: what is refused there must not count, not even for a moment, as taken
-	// from the others.
-	if !c.trusted && !take(&s.strangerBytes, int64(n), s.cfg.RequestBytes/strangerShare) {
+	// The small share first: what it refuses must never count against all clients, not even for a
+	// moment.
+	if !c.trusted && !take(&s.unauthBytes, int64(n), s.cfg.RequestBytes/unauthShare) {
 		return false
 	}
 	if !take(&s.requestBytes, int64(n), s.cfg.RequestBytes) {
 		if !c.trusted {
-			s.strangerBytes.Add(-int64(n))
+			s.unauthBytes.Add(-int64(n))
 		}
 		if c.taken.Load()+int64(n) <= s.cfg.RequestBytes/2 { // for more, evicting others may not suffice
 			s.short.Store(true)
@@ -165,8 +166,8 @@ func (c *client) reserve(n int) bool {
 	return true
 }
 
-// take adds n to taken unless that would exceed most. What is refused is never counted, not even
-// for a moment: others would be refused because of it. A negative n always succeeds.
+// take adds n to taken unless that would exceed most. It never counts what it refuses, not even for
+// a moment, since other callers would be refused because of it. A negative n always succeeds.
 func take(taken *atomic.Int64, n, most int64) bool {
 	for {
 		old := taken.Load()
@@ -183,9 +184,9 @@ func take(taken *atomic.Int64, n, most int64) bool {
 func (c *client) trust(trusted bool) {
 	if trusted != c.trusted {
 		if trusted {
-			c.srv.strangerBytes.Add(-c.taken.Load())
+			c.srv.unauthBytes.Add(-c.taken.Load())
 		} else {
-			c.srv.strangerBytes.Add(c.taken.Load())
+			c.srv.unauthBytes.Add(c.taken.Load())
 		}
 	}
 	c.trusted = trusted
@@ -221,8 +222,8 @@ func (c *client) kill(by *client) {
 	}
 }
 
-// isHTTP reports whether the input is a line of an HTTP request: a web page can make a browser
-// send one here, with commands in its body.
+// isHTTP reports whether a command is really a line of an HTTP request: a web page can make a
+// browser send one here, with commands in its body.
 func isHTTP(cmd *command, args [][]byte) bool {
 	if cmd == nil {
 		return is(args[0], "POST") || is(args[0], "HOST:") || len(args) == 3 && bytes.HasPrefix(args[2], []byte("HTTP/"))
@@ -233,7 +234,7 @@ func isHTTP(cmd *command, args [][]byte) bool {
 // do executes one command; cmd is what lookup returned for it.
 func (c *client) do(cmd *command, args [][]byte) {
 	if isHTTP(cmd, args) {
-		c.srv.cfg.Logger.Warn("an HTTP request came instead of commands, perhaps an attack from a web page; the connection is closed", "from", c.addr)
+		c.srv.cfg.Logger.Warn("received an HTTP request instead of commands, perhaps an attack by a web page; the connection is closed", "from", c.addr)
 		c.srv.stats.protocolErrors.Add(1)
 		c.quit = true
 		return
@@ -249,14 +250,14 @@ func (c *client) do(cmd *command, args [][]byte) {
 			start = time.Since(c.srv.started)
 		}
 		c.show(cmd, args)
-		c.carryOut(cmd, args)
+		c.dispatch(cmd, args)
 		if c.handOver {
 			cmd.calls.Add(^uint64(0))
 			c.w.Buf, c.w.Errors = c.w.Buf[:mark], c.errorsSeen
 			return
 		}
 		c.showState()
-		c.clock = time.Since(c.srv.started) // the next command of a pipeline begins
+		c.clock = time.Since(c.srv.started) // when the next command of a pipeline begins
 		c.srv.took(c, cmd, args, start, c.clock-start)
 	}
 	if c.w.Errors != c.errorsSeen {
@@ -273,8 +274,8 @@ func (c *client) do(cmd *command, args [][]byte) {
 	}
 }
 
-// admit reports whether a command may run. It replies with an error to one that is unknown,
-// malformed, or not allowed now.
+// admit reports whether a command may run. If not, because it is unknown, malformed, or not allowed
+// now, admit replies with an error.
 func (c *client) admit(cmd *command, args [][]byte) bool {
 	if cmd == nil {
 		c.unknown(args)
@@ -300,8 +301,8 @@ func (c *client) admit(cmd *command, args [][]byte) bool {
 	return c.srv.cfg.Group == nil || c.route(cmd, args)
 }
 
-// carryOut runs a command that was admitted, or queues it for EXEC.
-func (c *client) carryOut(cmd *command, args [][]byte) {
+// dispatch runs a command that was admitted, or queues it for EXEC.
+func (c *client) dispatch(cmd *command, args [][]byte) {
 	if c.queueing && cmd.flags&noMulti != 0 {
 		c.fault("ERR Command not allowed inside a transaction")
 		return
@@ -315,20 +316,20 @@ func (c *client) carryOut(cmd *command, args [][]byte) {
 		c.wrote = true
 	}
 	if cmd.flags&exclusive != 0 || cmd.flags&unlocked != 0 && c.srv.cfg.Group != nil {
-		// What this client has collected is written first.
-		if err := c.settle(); err != nil {
+		// First write what this client has collected.
+		if err := c.finishWrites(); err != nil {
 			c.abort(err)
 			return
 		}
 	}
 	if cmd.flags&exclusive != 0 {
 		mark := len(c.w.Buf)
-		if cmd.ofNode() && c.srv.shards != nil {
-			c.onAll(cmd, args)
+		if cmd.coversNode() && c.srv.shards != nil {
+			c.runOnAll(cmd, args)
 			return
 		}
 		c.srv.world.Lock()
-		if c.stays(cmd) {
+		if c.stillLeads(cmd) {
 			cmd.run(c, args)
 		}
 		c.srv.world.Unlock()
@@ -337,21 +338,21 @@ func (c *client) carryOut(cmd *command, args [][]byte) {
 		}
 		return
 	}
-	if cmd.ofNode() && c.srv.shards != nil {
-		c.onAll(cmd, args)
+	if cmd.coversNode() && c.srv.shards != nil {
+		c.runOnAll(cmd, args)
 		return
 	}
 	if n := c.needs(cmd, args); n > 0 {
-		c.carryOutLarge(cmd, args, n)
+		c.runLarge(cmd, args, n)
 		return
 	}
-	c.carryOutHeld(cmd, args)
+	c.runHeld(cmd, args)
 }
 
-// carryOutHeld runs a command with world held for reading, unless it has the flag unlocked.
-func (c *client) carryOutHeld(cmd *command, args [][]byte) {
+// runHeld runs a command with world held for reading, unless it has the flag unlocked.
+func (c *client) runHeld(cmd *command, args [][]byte) {
 	c.hold()
-	if !c.stays(cmd) {
+	if !c.stillLeads(cmd) {
 		return
 	}
 	if cmd.flags&unlocked != 0 {
@@ -391,22 +392,23 @@ func (c *client) execute(cmd *command, args [][]byte) {
 	}
 }
 
-// refuse replaces a reply for which there was not enough memory.
+// refuse replaces a reply that does not fit in memory with an error.
 func (c *client) refuse(mark int) {
 	c.w.Refused = false
 	c.w.Buf = c.w.Buf[:mark]
 	c.w.Error(errReplyOOM.Error())
 }
 
-// abort replaces all replies that may not be sent with an error, whatever CLIENT REPLY says, and
-// ends the connection: some of them would acknowledge writes that may be lost.
+// abort replaces all replies that must not be sent with an error, whatever CLIENT REPLY says, and
+// closes the connection: some of them would acknowledge writes that may be lost.
 func (c *client) abort(err error) {
 	c.w.Buf, c.w.Refused = c.w.Buf[:c.safe], false
-	c.w.Error(c.told(err).Error())
+	c.w.Error(c.abortError(err).Error())
 	c.quit, c.silence = true, replyAll
 }
 
-// reject refuses a command. An EXEC that is refused ends its transaction, and what is watched.
+// reject replies to a command with an error instead of executing it. If it is an EXEC, the
+// transaction ends, and the client no longer watches keys.
 func (c *client) reject(cmd *command, text string) {
 	cmd.rejected.Add(1)
 	if cmd.name == "exec" {
@@ -417,7 +419,7 @@ func (c *client) reject(cmd *command, text string) {
 	c.fault(text)
 }
 
-// fault replies with an error, which makes a transaction fail.
+// fault replies with an error. Within MULTI it makes the transaction fail.
 func (c *client) fault(text string) {
 	if c.queueing {
 		c.broken = true

@@ -21,7 +21,7 @@ import (
 	"github.com/siftdb/sift/internal/redisbloom"
 )
 
-// go-redis works over both protocols, with its own commands for filters.
+// go-redis works over both protocols, including its methods for filters.
 func TestGoRedis(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	for _, proto := range []int{2, 3} {
@@ -305,8 +305,9 @@ func testTightLayout(t *testing.T) {
 	}
 }
 
-// FuzzInput sends any input to three servers, to the second in two parts: one with event loops, one
-// whose loops hand everything on, and one with goroutines. Their replies must be the same.
+// FuzzInput sends any input to three servers: one with event loops, one whose loops hand everything
+// over, to which it sends the input in two parts, and one with goroutines. Their replies must be
+// the same.
 func FuzzInput(f *testing.F) {
 	f.Add([]byte("*2\r\n$3\r\nGET\r\n$1\r\na\r\n"))
 	f.Add([]byte("*3\r\n$6\r\nBF.ADD\r\n$1\r\na\r\n$1\r\nb\r\nBF.SCANDUMP a 0\r\nBF.INFO a\r\n"))
@@ -324,7 +325,7 @@ func FuzzInput(f *testing.F) {
 		for i, s := range servers {
 			conn, err := net.Dial("tcp", s.Addr().String())
 			if err != nil {
-				t.Skip(err) // ports run out
+				t.Skip(err) // no port is left
 			}
 			conn.SetDeadline(time.Now().Add(20 * time.Second))
 			go func() {
@@ -352,7 +353,7 @@ func FuzzInput(f *testing.F) {
 	})
 }
 
-// varies matches what differs from one connection to the next.
+// varies matches the parts of replies that differ from one connection to the next.
 var varies = regexp.MustCompile(`:\d+\r\n|(id|age|idle)=\d+|l?addr=\S+`)
 
 // asksForVaried reports whether a reply may have more that varies.

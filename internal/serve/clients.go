@@ -51,7 +51,7 @@ func (c *client) show(cmd *command, args [][]byte) {
 	c.showState()
 }
 
-// showState records the parts of it that a command may change.
+// showState records the parts of that which a command may change.
 func (c *client) showState() {
 	if int64(c.db) != c.shown.db.Load() {
 		c.shown.db.Store(int64(c.db))
@@ -89,7 +89,7 @@ func (f *clientFilter) setKind(c *client, arg []byte) bool {
 	return false
 }
 
-// matching returns the clients that a filter chooses, by id.
+// matching returns the clients that a filter chooses, in order of id.
 func (s *Server) matching(f *clientFilter, me *client) (out []*client) {
 	s.clientsMu.Lock()
 	for _, c := range s.clients {
@@ -326,16 +326,16 @@ func (c *client) mayWrite(cmd *command) bool {
 	return slices.ContainsFunc(c.queue, func(args [][]byte) bool { return lookup(args[0]).flags&isWrite != 0 })
 }
 
-// wait waits while commands are paused, after sending the replies so far. A client of an event loop
-// has none at this point.
+// wait waits while commands are paused. It first sends the replies so far, which a client of an
+// event loop does not have at this point.
 func (c *client) wait() error {
 	const step = 5 * time.Millisecond
 	p := &c.srv.pause
-	err := c.settle()
+	err := c.finishWrites()
 	if err != nil {
 		c.abort(err)
 	}
-	c.goHome()
+	c.useRoot()
 	if c.conn != nil {
 		err = errors.Join(err, c.send())
 	}

@@ -8,11 +8,11 @@ import (
 type flag uint16
 
 const (
-	isWrite   flag = 1 << iota // refused after the store has failed
+	isWrite   flag = 1 << iota // rejected after the store has failed
 	noAuth                     // allowed without a password
 	exclusive                  // world is held for writing
 	notQueued                  // executed at once within MULTI
-	unlocked                   // world is not held: it may take long
+	unlocked                   // runs without world, since it may take long
 	noMulti                    // refused within MULTI
 	hasSub                     // the first argument is a subcommand
 	collects                   // a SET without options or an MSET: may wait for the end of the pipeline
@@ -41,12 +41,12 @@ const (
 	// A command with more arguments or bytes is long.
 	shortArgs  = 128
 	shortBytes = 64 << 10
-	// A command with this many bytes or arguments is heavy: others may wait for its write.
+	// A command with this many bytes or arguments is heavy: others may have to wait for its write.
 	heavyBytes, heavyArgs = 1 << 20, 10 * shortArgs
 )
 
-// isLong reports whether a command may keep others waiting: it processes much data, waits for all
-// others, or has many or large arguments.
+// isLong reports whether a command may delay others: it processes much data, waits for all others,
+// or has many or large arguments.
 func (cmd *command) isLong(args, bytes int) bool {
 	return cmd.flags&(exclusive|unlocked|long) != 0 || args > shortArgs || bytes > shortBytes
 }
@@ -57,8 +57,8 @@ func (cmd *command) isCollected(args [][]byte) bool {
 	return cmd.flags&collects != 0 && (len(args) == 3 || cmd.name == "mset")
 }
 
-// lookup is the function lookup, except that it tries the previous command first: in a pipeline it
-// is mostly the same.
+// lookup is the function lookup, except that it tries the previous command first: in a pipeline,
+// commands are mostly the same.
 func (c *client) lookup(name []byte) *command {
 	if cmd := c.before; cmd != nil && (string(name) == cmd.upper || string(name) == cmd.name) {
 		return cmd

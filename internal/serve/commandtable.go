@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// subcommands has the subcommands of each command that has any, with their arity, which counts both
-// names.
+// subcommands lists the subcommands of each command that has any, with their arity, which counts
+// both names.
 var subcommands = map[string]map[string]int{
 	"client": {"getname": 2, "getredir": 2, "help": 2, "id": 2, "info": 2, "kill": -3, "list": -2, "no-evict": 3, "no-touch": 3, "pause": -3,
 		"reply": 3, "setinfo": 4, "setname": 3, "unblock": -3, "unpause": 2},
@@ -21,7 +21,8 @@ var subcommands = map[string]map[string]int{
 // fits reports whether a number of arguments, including the name, matches an arity.
 func fits(arity, args int) bool { return args == arity || arity < 0 && args >= -arity }
 
-// misfit returns the error for arguments that are refused even within MULTI, "" for others.
+// misfit returns the error for a wrong subcommand or number of arguments, "" if both are right. It
+// is checked even within MULTI.
 func (cmd *command) misfit(args [][]byte) string {
 	if !fits(cmd.arity, len(args)) {
 		return wrongArgs(cmd.name)
@@ -177,8 +178,9 @@ func commandGetKeys(c *client, args [][]byte) {
 	}
 }
 
-// describe writes name, arity, flags, the first and last key and their step, and empty arrays for
-// categories, tips, key specifications and subcommands, which newer versions of Redis add.
+// describe writes name, arity, flags, the first and last key and the step between keys, and empty
+// arrays for categories, tips, key specifications and subcommands, which newer versions of Redis
+// add.
 func (c *client) describe(cmd *command) {
 	first, last, step := cmd.keyPlaces()
 	arity := int64(cmd.arity)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// RESET ends what CLIENT REPLY and READONLY have set.
+// RESET undoes CLIENT REPLY and READONLY.
 func TestResetOfModes(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	c := dial(t, s)

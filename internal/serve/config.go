@@ -5,9 +5,9 @@
 // goroutine. The loops use the standard library's system calls directly. The best maintained
 // library for this, github.com/panjf2000/gnet/v2, was considered and rejected: it buffers a
 // client's unsent replies without a bound, it has no timeouts, and it has no hook between reading
-// from all ready clients and sending the first reply, where one write to the store serves them
-// all. With bounds and the order of commands implemented here, it would be left with little more
-// than four system calls.
+// from all ready clients and sending the first reply, where one write to the store serves them all.
+// Bounds and the order of commands would have to be implemented here anyway, and the library would
+// do little more than four system calls.
 package serve
 
 import (
@@ -72,20 +72,20 @@ type Config struct {
 	FilterBytes int64
 	// RequestBytes bounds the memory of requests that are being received, replies that are being
 	// sent, queued transactions and watched keys, of all clients together. The first 1 KiB of each
-	// client's requests and the first 32 KiB of its replies do not count. With garbage the process
-	// takes up to twice that. Default: 256 MiB.
+	// client's requests and the first 32 KiB of its replies do not count. Including garbage, the
+	// process takes up to twice this. Default: 256 MiB.
 	RequestBytes int64
 	// LimitMemory makes the server set the garbage collector's memory limit, which applies to the
 	// whole process, to what filters, the store, clients and their requests and replies take. Only
-	// one server of a process may do so: closing it restores the previous limit.
+	// one server in a process may set it. Closing the server restores the previous limit.
 	LimitMemory bool
 	// MaxClients bounds the connections. Default: 10000.
 	MaxClients int
 	// MaxBulkBytes bounds an argument, and thus a value. Default: 64 MiB. Maximum: 512 MiB.
 	MaxBulkBytes int
-	// IdleTimeout is after how long without input a connection is closed; 0: never.
+	// IdleTimeout closes connections that have sent nothing for this long; 0: never.
 	IdleTimeout time.Duration
-	// AuthTimeout is the time that a connection has to authenticate. Default: 30 seconds.
+	// AuthTimeout is how long a connection may take to authenticate. Default: 30 seconds.
 	AuthTimeout time.Duration
 	// WriteTimeout closes connections that read less than 1 MiB of their replies in this time.
 	// Default: 30 seconds.
@@ -104,8 +104,8 @@ type Config struct {
 	// of the groups that the node is in, each with the front end as its Front. Group is then the
 	// directory group, and Leads is true.
 	Shards Shards
-	// Front is the server whose clients' commands this server executes. Of its own Config only
-	// Group, Leads and Shard are used; Attach starts it.
+	// Front is the front end whose clients' commands this server executes. The server uses the
+	// Config of Front, except for Group, Leads and Shard. Attach starts it.
 	Front *Server
 	// Shard is the server's index among the Shards.
 	Shard int
@@ -116,9 +116,9 @@ type Config struct {
 // resolve validates the configuration and fills in defaults.
 func (c Config) resolve() (Config, error) {
 	if c.Front != nil {
-		own := c
+		shard := c
 		c = c.Front.cfg
-		c.Group, c.Leads, c.Shard, c.Front, c.Shards = own.Group, own.Leads, own.Shard, own.Front, nil
+		c.Group, c.Leads, c.Shard, c.Front, c.Shards = shard.Group, shard.Leads, shard.Shard, shard.Front, nil
 		return c, nil
 	}
 	def := func(v *int64, d int64) {
@@ -153,7 +153,7 @@ func (c Config) resolve() (Config, error) {
 		return c, errors.New("serve: a limit is negative or too small")
 	}
 	if c.MaxBulkBytes > 512<<20 {
-		return c, errors.New("serve: MaxBulkBytes is above 512 MiB")
+		return c, errors.New("serve: MaxBulkBytes must be at most 512 MiB")
 	}
 	for _, addr := range []string{c.Addr, c.HTTPAddr} {
 		if addr == "" || c.Password != "" {

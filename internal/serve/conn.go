@@ -7,7 +7,7 @@ import (
 	"github.com/siftdb/sift/internal/serve/resp"
 )
 
-// run serves a client that has its own goroutine.
+// run serves a client on a goroutine for this client alone.
 func (c *client) run() {
 	defer func() {
 		c.conn.Close()
@@ -38,7 +38,7 @@ func (c *client) run() {
 				return
 			}
 			if !c.trusted {
-				c.conn.SetReadDeadline(c.strange.Add(c.srv.cfg.AuthTimeout))
+				c.conn.SetReadDeadline(c.authStart.Add(c.srv.cfg.AuthTimeout))
 			} else if c.srv.cfg.IdleTimeout > 0 {
 				c.conn.SetReadDeadline(time.Now().Add(c.srv.cfg.IdleTimeout))
 			}
@@ -58,7 +58,7 @@ func (c *client) run() {
 
 // fill waits for input from the client and reads it.
 func (c *client) fill() error {
-	defer c.move()
+	defer c.noteProgress()
 	if c.borrowing != nil {
 		return c.borrowing.fill()
 	}
@@ -67,28 +67,29 @@ func (c *client) fill() error {
 
 // finish makes the client's writes as durable as required, and then sends the replies.
 func (c *client) finish() error {
-	if err := c.settle(); err != nil {
+	if err := c.finishWrites(); err != nil {
 		c.abort(err)
 	}
 	c.wrote = false
-	c.goHome()
+	c.useRoot()
 	return c.send()
 }
 
-// settle is the first half of finish. It releases world.
-func (c *client) settle() error {
+// finishWrites is finish without sending the replies. It releases world.
+func (c *client) finishWrites() error {
 	if len(c.aside) > 0 {
-		return c.settleAll()
+		return c.finishAll()
 	}
-	now := c.turn()
-	err := errors.Join(c.asideErr, now.settle(len(c.w.Buf) > 0))
+	now := c.session()
+	err := errors.Join(c.asideErr, now.finishWrites(len(c.w.Buf) > 0))
 	c.asideErr, c.unconfirmed = nil, false
 	return err
 }
 
-// settle writes the changes that were collected for a server, and if there are replies, makes them
-// as durable as required.
-func (t *turn) settle(replies bool) (err error) {
+// finishWrites writes the changes that were collected for a server. If there are replies, it makes
+// what they acknowledge or show as durable as required; in a group, it confirms that they are not
+// stale.
+func (t *session) finishWrites(replies bool) (err error) {
 	w, s := t.writes, t.srv
 	written := false // in a group, a write after all reads confirms them
 	err = w.err      // of an earlier write, which replies may acknowledge
@@ -122,14 +123,14 @@ func (c *client) send() error {
 	if len(c.w.Buf) == 0 {
 		return nil
 	}
-	// Setting a deadline costs more than most commands, so one is used for a while. The command may
-	// have taken long: the time at which it began does not count. Like the deadline, and unlike the
-	// time of day, the time since the start does not jump.
+	// Setting a deadline costs more than most commands, so each is used for a while. The time is
+	// read here, since the command may have taken long. It is the time since the start, which, like
+	// the deadline and unlike the time of day, does not jump.
 	if now := time.Since(c.srv.started); now >= c.refresh {
 		c.refresh = now + c.srv.cfg.WriteTimeout/4
-		c.moreTime()
+		c.extendWriteDeadline()
 	}
-	for b := c.w.Buf; ; c.moreTime() {
+	for b := c.w.Buf; ; c.extendWriteDeadline() {
 		n, err := c.conn.Write(b[:min(len(b), sendBytes)])
 		if b = b[n:]; len(b) == 0 || err != nil {
 			c.w.Reset()
@@ -139,7 +140,7 @@ func (c *client) send() error {
 	}
 }
 
-// refused replies with err, and reports true, if it is an error in the client's input.
+// refused reports whether err is an error in the client's input, and if so replies with it.
 func (c *client) refused(err error) bool {
 	if p := resp.ProtocolError(""); !errors.As(err, &p) && !errors.Is(err, resp.ErrMemory) {
 		return false
@@ -150,16 +151,16 @@ func (c *client) refused(err error) bool {
 	return true
 }
 
-// move records that the client has sent or read something.
-func (c *client) move() {
+// noteProgress records that the client has sent or read something.
+func (c *client) noteProgress() {
 	if c.taken.Load() > 0 {
-		c.moved.Store(time.Now().UnixMilli())
+		c.lastProgress.Store(time.Now().UnixMilli())
 	}
 }
 
-// moreTime extends the deadline for writes.
-func (c *client) moreTime() {
-	c.move()
+// extendWriteDeadline extends the deadline for writes.
+func (c *client) extendWriteDeadline() {
+	c.noteProgress()
 	if c.srv.serving.Err() != nil {
 		return
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/siftdb/sift/internal/redisbloom"
 )
 
-// Replies count as memory until the client has read them. One that does not fit is refused, and to
-// that client alone. The memory is released when a client disconnects.
+// Replies count as memory until the client has read them. One that does not fit is replaced with an
+// error, for that client alone. The memory is released when a client disconnects.
 func TestReplyMemory(t *testing.T) { everyWay(t, testReplyMemory) }
 
 func testReplyMemory(t *testing.T) {
@@ -91,8 +91,8 @@ func testReplyMemory(t *testing.T) {
 	}
 }
 
-// A request that does not fit is no reason to refuse one that does.
-func TestTakeBesideRefused(t *testing.T) {
+// A request that is refused does not cause another one that fits to be refused.
+func TestTakeDuringRefusal(t *testing.T) {
 	var taken atomic.Int64
 	var wg sync.WaitGroup
 	for range 2 {
@@ -120,15 +120,16 @@ func TestTakeBesideRefused(t *testing.T) {
 	}
 }
 
-// When a client without the password is refused memory, that is no reason to refuse another client.
-func TestStrangersRefused(t *testing.T) {
+// When a client that has not authenticated is refused memory, no other client is refused because of
+// that.
+func TestUnauthenticatedRefused(t *testing.T) {
 	s := &Server{front: &front{}}
 	s.cfg.RequestBytes = 1 << 20
-	stranger, other := &client{srv: s}, &client{srv: s, trusted: true}
+	unauth, other := &client{srv: s}, &client{srv: s, trusted: true}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for range 1000000 {
-			if stranger.reserve(600 << 10) {
+			if unauth.reserve(600 << 10) {
 				t.Error("a client without the password gets more than its share")
 				return
 			}
@@ -146,9 +147,9 @@ func TestStrangersRefused(t *testing.T) {
 	wg.Wait()
 }
 
-// A filter counts with its name, its links and its overhead, so that many small ones reach the
-// limit, too.
-func TestFiltersBeside(t *testing.T) {
+// The memory of a filter includes its name, its links and its overhead, so that many small filters
+// reach the limit, too.
+func TestFilterOverheadCounts(t *testing.T) {
 	s := start(t, t.TempDir(), Config{FilterBytes: 1 << 20, Fsync: FsyncNo})
 	c := dial(t, s)
 	n := 0
@@ -198,8 +199,8 @@ func TestFiltersBeside(t *testing.T) {
 	}
 }
 
-// While a filter takes what it has found to be left, no other one does, not even one of another
-// group of the same node.
+// While a filter takes memory that it has found to be free, no other filter takes it, not even one
+// of another group of the same node.
 func TestFiltersGrowTogether(t *testing.T) {
 	const most = 1 << 20
 	db, _ := faultyStore(t)
@@ -269,10 +270,11 @@ func TestCursors(t *testing.T) {
 	}
 }
 
-// A client that does not authenticate in time is disconnected; one that has may be silent.
-func TestStrangersLeave(t *testing.T) { everyWay(t, testStrangersLeave) }
+// A client that does not authenticate in time is disconnected; one that has authenticated may be
+// idle.
+func TestAuthTimeout(t *testing.T) { everyWay(t, testAuthTimeout) }
 
-func testStrangersLeave(t *testing.T) {
+func testAuthTimeout(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Password: "p", AuthTimeout: 200 * time.Millisecond, Fsync: FsyncNo})
 	c := dial(t, s)
 	if got := c.do("AUTH", "p"); got != simple("OK") {
@@ -324,8 +326,8 @@ func TestCrowd(t *testing.T) {
 	var p99 [2][]time.Duration
 	for round := range 3 {
 		alone := waits(t, addr)
-		leave := gather(t, addr, idle, slow)
-		time.Sleep(time.Second) // the work of connecting is over
+		leave := connectCrowd(t, addr, idle, slow)
+		time.Sleep(time.Second) // until all are connected and the server is idle
 		crowded := waits(t, addr)
 		rss := residentBytes(cmd.Process.Pid)
 		requests := infoNumber(t, addr, "request_memory")
@@ -357,9 +359,8 @@ func connect(t *testing.T, addr string) (net.Conn, *bufio.Reader) {
 	return conn, bufio.NewReader(conn)
 }
 
-// gather connects clients that are silent, and clients that send a byte at a time or read no
-// replies.
-func gather(t *testing.T, addr string, idle, slow int) (leave func()) {
+// connectCrowd connects idle clients, and slow ones that send a byte at a time or read no replies.
+func connectCrowd(t *testing.T, addr string, idle, slow int) (leave func()) {
 	t.Helper()
 	var conns []net.Conn
 	for i := range idle + slow {
@@ -477,11 +478,11 @@ func residentBytes(pid int) int64 {
 	return n * int64(os.Getpagesize())
 }
 
-// Clients that hold memory for requests and replies without making progress are closed when others
-// need it.
-func TestOthersNeedMemory(t *testing.T) { everyWay(t, testOthersNeedMemory) }
+// Clients that hold memory for requests and replies without making progress are disconnected when
+// others need it.
+func TestEviction(t *testing.T) { everyWay(t, testEviction) }
 
-func testOthersNeedMemory(t *testing.T) {
+func testEviction(t *testing.T) {
 	s := start(t, t.TempDir(), Config{MaxBulkBytes: 1 << 20, RequestBytes: 8 << 20, Fsync: FsyncNo, WriteTimeout: time.Hour},
 		func(s *Server) { s.shortTime = 200 * time.Millisecond })
 	big := strings.Repeat("v", 1<<20)
@@ -521,18 +522,19 @@ func testOthersNeedMemory(t *testing.T) {
 	})
 }
 
-// While a filter grows, others can be created and grow. Afterwards exactly what it takes counts.
-func TestGrowthDelaysNobody(t *testing.T) {
+// While a filter grows, others can be created and grow. Afterwards, exactly what it takes is
+// counted.
+func TestGrowthDelaysNoFilter(t *testing.T) {
 	db, _ := faultyStore(t)
 	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := lone(s)
+	c := localClient(s)
 	run := func(call string) {
 		args := fields(call)
 		c.do(lookup(args[0]), args)
-		if err := c.settle(); err != nil {
+		if err := c.finishWrites(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -202,7 +202,7 @@ func cfInsert(c *client, args [][]byte) {
 		c.reply(err)
 		return
 	}
-	for ; done < len(items); done++ { // by now the key holds something else
+	for ; done < len(items); done++ { // the key holds something else by now
 		c.reply(err)
 	}
 }
@@ -225,8 +225,8 @@ func (c *client) cuckooAdded(added bool, err error, nx bool) {
 	}
 }
 
-// cuckooAsk calls fn with the filter at a key, or nil.
-func (c *client) cuckooAsk(key []byte, fn func(*redisbloom.Cuckoo)) {
+// withCuckoo calls fn with the cuckoo filter at a key, nil if there is none.
+func (c *client) withCuckoo(key []byte, fn func(*redisbloom.Cuckoo)) {
 	f := c.find(key)
 	if f != nil && f.damage != nil {
 		c.reply(f.damage)
@@ -236,7 +236,7 @@ func (c *client) cuckooAsk(key []byte, fn func(*redisbloom.Cuckoo)) {
 		fn(nil)
 		return
 	}
-	if c.leaves(f) {
+	if c.mustHandOver(f) {
 		return
 	}
 	f.mu.RLock()
@@ -247,7 +247,7 @@ func (c *client) cuckooAsk(key []byte, fn func(*redisbloom.Cuckoo)) {
 }
 
 func (c *client) cuckooExists(key []byte, items [][]byte, array bool) {
-	c.cuckooAsk(key, func(f *redisbloom.Cuckoo) {
+	c.withCuckoo(key, func(f *redisbloom.Cuckoo) {
 		if array {
 			c.w.Array(len(items))
 		}
@@ -262,7 +262,7 @@ func cfExists(c *client, args [][]byte) { c.cuckooExists(args[1], args[2:], fals
 func cfMExists(c *client, args [][]byte) { c.cuckooExists(args[1], args[2:], true) }
 
 func cfCount(c *client, args [][]byte) {
-	c.cuckooAsk(args[1], func(f *redisbloom.Cuckoo) {
+	c.withCuckoo(args[1], func(f *redisbloom.Cuckoo) {
 		if f == nil {
 			c.w.Int(0)
 		} else {
@@ -271,8 +271,8 @@ func cfCount(c *client, args [][]byte) {
 	})
 }
 
-// compacting calls fn, which may compact a locked cuckoo filter. A compaction writes its changes as
-// it goes, except in a transaction, which is one write.
+// compacting calls fn, which may compact a locked cuckoo filter. A compaction writes its changes in
+// several steps, except in a transaction, which is one write.
 func (c *client) compacting(f *filter, fn func(k *redisbloom.Cuckoo)) {
 	before := f.memory()
 	if c.overlay == nil {

@@ -57,7 +57,7 @@ func flushAll(c *client, args [][]byte) {
 }
 
 // setGens sets the generations of all databases, and drops the filters of generations that no
-// database has any longer. World is held exclusively.
+// longer belong to a database. World is held exclusively.
 func (c *client) setGens(gens [numDatabases]uint32) error {
 	s := c.srv
 	c.begin()
@@ -76,7 +76,7 @@ func (c *client) setGens(gens [numDatabases]uint32) error {
 		}
 	}
 	s.signalGens(now)
-	s.expiring.due(0) // the sweeper may have been between two that were swapped
+	s.expiring.due(0) // the sweeper may have been between two databases that were swapped
 	for i := range s.stripes {
 		st := &s.stripes[i]
 		st.lock() // the status pages do not hold world
@@ -114,7 +114,7 @@ func (c *client) overlaid() (n keyCount, err error) {
 	prefix := string(appendSpace(nil, spaceHead, c.gen()))
 	add := func(v []byte, sign int64) error {
 		h, err := decodeHead(v)
-		if err == nil && !c.srv.gone(h.expiry) {
+		if err == nil && !c.srv.expiredNow(h.expiry) {
 			n.keys += sign
 			n.expires += sign * count(h.expiry != 0)
 		}

@@ -8,7 +8,7 @@ import (
 )
 
 // defaults are the parameters of filters that are created without any. They are RedisBloom's
-// settings.
+// settings, with its default values.
 type defaults struct {
 	bloomRate                                                       atomic.Uint64 // bits of a float64
 	bloomCapacity, bloomExpansion                                   atomic.Int64

@@ -141,7 +141,7 @@ func unpackedSize(b []byte) (uint64, bool) {
 	return n, err == nil && !special
 }
 
-// lzfRatio is the most that LZF compresses: a copy of 264 bytes takes 3.
+// lzfRatio is the highest compression ratio of LZF: a copy of 264 bytes takes 3 bytes.
 const lzfRatio = 264 / 3
 
 // unpackLZF decompresses LZF: runs of literals, preceded by a byte below 32 that is their number
@@ -264,7 +264,7 @@ func restore(c *client, args [][]byte) {
 		return
 	}
 	err := c.locked(func() error {
-		if err := c.free(args[1], replace); err != nil {
+		if err := c.checkFree(args[1], replace); err != nil {
 			return err
 		}
 		expiry, err := c.srv.restoredExpiry(args[2], absolute)
@@ -275,7 +275,7 @@ func restore(c *client, args [][]byte) {
 		switch {
 		case err != nil:
 			return err
-		case c.srv.over(expiry):
+		case c.srv.expired(expiry):
 			c.remove(args[1])
 		default:
 			c.setString(args[1], value, expiry)
@@ -287,8 +287,8 @@ func restore(c *client, args [][]byte) {
 	}
 }
 
-// free returns an error if a key exists and may not be replaced.
-func (c *client) free(key []byte, replace bool) error {
+// checkFree returns an error if a key exists and may not be replaced.
+func (c *client) checkFree(key []byte, replace bool) error {
 	k, _, err := c.kindOf(key)
 	if err == nil && k != kindNone && !replace {
 		err = errBusyKey
@@ -316,7 +316,7 @@ func (s *Server) restoredExpiry(arg []byte, absolute bool) (int64, error) {
 // restoreFilter is RESTORE of a filter, in one write.
 func (c *client) restoreFilter(args [][]byte, absolute, replace bool) error {
 	key := args[1]
-	if err := c.free(key, replace); err != nil {
+	if err := c.checkFree(key, replace); err != nil {
 		return err
 	}
 	expiry, err := c.srv.restoredExpiry(args[2], absolute)
@@ -331,9 +331,9 @@ func (c *client) restoreFilter(args [][]byte, absolute, replace bool) error {
 	if err != nil {
 		return err
 	}
-	if c.srv.over(expiry) {
+	if c.srv.expired(expiry) {
 		return c.locked(func() error {
-			err := c.free(key, replace) // another client may have been faster
+			err := c.checkFree(key, replace) // another client may have been faster
 			if err == nil {
 				c.remove(key)
 			}

@@ -9,7 +9,7 @@ import (
 	"github.com/siftdb/sift/internal/redisbloom"
 )
 
-// A filter is dumped as RedisBloom dumps it, so it can be moved in both directions:
+// A filter is dumped in RedisBloom's format, so it can be moved in both directions:
 //
 //	type     1 byte: 7
 //	module   the module type's name, 9 characters of 6 bits, and its version 4, 10 bits,
@@ -259,7 +259,7 @@ func (s *Server) fillFrom(d *filterDump, f *filter, room uint64) (err error) {
 	} else if f.cuckoo, err = s.parseCuckoo(d.header, min(room, size)); err == nil {
 		load = f.cuckoo.Load
 	} else if errors.Is(err, redisbloom.ErrTooLarge) && size <= room {
-		err = redisbloom.ErrFormat // the header calls for more slots than there are
+		err = redisbloom.ErrFormat // the header claims more slots than there are
 	}
 	if err != nil {
 		return err

@@ -12,8 +12,8 @@ import (
 )
 
 // A filter that is dumped and restored, perhaps in a transaction, has the same items and settings.
-// A dump with a changed byte is refused; if its checksum is right, it is refused or restores to a
-// filter whose dump says the same.
+// A dump with a changed byte is rejected. If the checksum is corrected, the dump is rejected, or it
+// restores a filter whose dump is the same.
 func TestFilterDump(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	c := dial(t, s)
@@ -152,9 +152,8 @@ func TestFilterDumpIsOneWrite(t *testing.T) {
 	}
 }
 
-// DUMP of a filter that is deleted, or expires, after DUMP has seen that it is there replies as if it
-// had not been there.
-func TestDumpOfVanished(t *testing.T) {
+// If a filter is deleted or expires after DUMP has found it, DUMP replies as if it did not exist.
+func TestDumpOfDeletedFilter(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	c := dial(t, s)
 	c.do("BF.ADD", "b", "x")
@@ -164,14 +163,15 @@ func TestDumpOfVanished(t *testing.T) {
 	}
 }
 
-// CF.COMPACT writes its changes as it goes, since all of them may take many times the filter's memory.
+// CF.COMPACT writes its changes in several steps, since all of them may take many times the
+// filter's memory.
 func TestCompactionIsWrittenInParts(t *testing.T) {
 	db, _ := faultyStore(t)
 	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := lone(s)
+	c := localClient(s)
 	run := func(args ...string) {
 		t.Helper()
 		var call [][]byte
@@ -183,7 +183,7 @@ func TestCompactionIsWrittenInParts(t *testing.T) {
 		if got := string(c.w.Buf); got != "+OK\r\n" {
 			t.Fatalf("%s: %q", args[0], got)
 		}
-		if err := c.settle(); err != nil {
+		if err := c.finishWrites(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -198,7 +198,7 @@ func TestCompactionIsWrittenInParts(t *testing.T) {
 	}
 	run("CF.LOADCHUNK", "c", "1", string(header))
 	run("CF.LOADCHUNK", "c", fmt.Sprint(2*slots+1), strings.Repeat("\x07", slots))
-	// In a transaction, which is one write, that is refused.
+	// In a transaction, which is one write, such a compaction is refused.
 	s.execMax = slots
 	c.w.Reset()
 	for _, call := range []string{"MULTI", "CF.COMPACT c", "EXEC"} {

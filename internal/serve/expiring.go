@@ -9,9 +9,9 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// expiring summarizes the expiry index in memory: when the next key is due, and the set of keys
-// that may have an entry, as one bit per hash. Only a key in the set has to be read before it is
-// overwritten, to remove its entry in the same batch.
+// expiring summarizes the expiry index in memory: when the next key is due, and which keys may have
+// an entry, as one bit per hash. Only such a key must be read before it is overwritten, so that its
+// entry can be removed in the same batch.
 type expiring struct {
 	// next is a time in ms since 1970 before which no entry is due; never: there is none.
 	next atomic.Int64
@@ -39,8 +39,9 @@ func (e *expiring) add(hash uint64) {
 	}
 }
 
-// due records that an entry of the index is due at a time. It is called after the entry has been
-// written: a sweeper that resets next first and then does not find the entry still sees this time.
+// due records when an entry of the index is due. It is called after the entry has been written: if
+// the sweeper has reset next and then does not find the entry, this call comes later and lowers
+// next again.
 func (e *expiring) due(at int64) {
 	for next := e.next.Load(); at < next; next = e.next.Load() {
 		if e.next.CompareAndSwap(next, at) {

@@ -16,7 +16,7 @@ import (
 )
 
 // An HTTP request, such as a POST that a web page makes a browser send, ends the connection before
-// its body is read as commands.
+// its body is parsed as commands.
 func TestHTTPIsRefused(t *testing.T) { everyWay(t, testHTTPIsRefused) }
 
 func testHTTPIsRefused(t *testing.T) {
@@ -47,14 +47,14 @@ func testHTTPIsRefused(t *testing.T) {
 	}
 }
 
-// A SET over a filter is one write to the store, so that a crash cannot leave half of it.
+// A SET that replaces a filter is one write to the store, so that a crash cannot leave half of it.
 func TestSetOverFilter(t *testing.T) {
 	db, _ := faultyStore(t)
 	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := lone(s)
+	c := localClient(s)
 	for _, call := range []string{"BF.ADD f x", "SET f v"} {
 		args := fields(call)
 		c.do(lookup(args[0]), args)
@@ -85,8 +85,8 @@ func faultyStore(t *testing.T) (*sift.DB, *vfstest.Faulty) {
 	return db, fsys
 }
 
-// lone returns a client without a connection, whose commands a test executes.
-func lone(s *Server) *client {
+// localClient returns a client without a connection, whose commands a test executes.
+func localClient(s *Server) *client {
 	c := &client{srv: s, writes: s.newWrites(keptBytes), trusted: true}
 	c.w.Proto = 2
 	return c
@@ -138,7 +138,8 @@ func fields(call string) (args [][]byte) {
 }
 
 // A filter that cannot be loaded does not keep the server from starting, nor does one whose key
-// holds a string. Commands on the former fail, so that there is no false negative.
+// holds a string. Commands on a filter that cannot be loaded fail, so that there is no false
+// negative.
 func TestDamagedFilter(t *testing.T) {
 	dir := t.TempDir()
 	db, err := sift.Open(dir, nil)
@@ -208,8 +209,8 @@ func TestDamagedFilter(t *testing.T) {
 	}
 }
 
-// A filter that is found to be damaged after some of its redo entries were read is not checkpointed
-// when the server is closed.
+// If loading a filter fails after some of its redo entries were read, it is not checkpointed when
+// the server is closed.
 func TestDamagedRedo(t *testing.T) {
 	db, _ := faultyStore(t)
 	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
@@ -217,10 +218,10 @@ func TestDamagedRedo(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, item := range []string{"x", "y"} {
-		c := lone(s)
+		c := localClient(s)
 		args := fields("BF.ADD f " + item)
 		c.do(lookup(args[0]), args)
-		if err := c.settle(); err != nil {
+		if err := c.finishWrites(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -244,8 +245,8 @@ func TestDamagedRedo(t *testing.T) {
 	}
 }
 
-// A command that cannot replace a filter, because the key's head cannot be read, leaves the filter
-// as it is, and other filters that it would have removed.
+// A command that cannot replace a filter, because the key's head cannot be read, leaves it and the
+// other filters unchanged that it would have removed.
 func TestFilterStaysIfNotReplaced(t *testing.T) {
 	db, _ := faultyStore(t)
 	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
@@ -253,12 +254,12 @@ func TestFilterStaysIfNotReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := func(calls ...string) string {
-		c := lone(s)
+		c := localClient(s)
 		for _, call := range calls {
 			args := fields(call)
 			c.do(lookup(args[0]), args)
 		}
-		if err := c.settle(); err != nil {
+		if err := c.finishWrites(); err != nil {
 			return "-" + err.Error()
 		}
 		return string(c.w.Buf)
@@ -275,7 +276,7 @@ func TestFilterStaysIfNotReplaced(t *testing.T) {
 			t.Fatalf("after %s: BF.EXISTS: %q", call, got)
 		}
 	}
-	// The other commands of a transaction are carried out.
+	// The other commands of a transaction are executed.
 	run("MULTI", "SET b 1", "SETEX f 10 v", "EXEC")
 	if got := run("GET b", "BF.EXISTS f x"); got != "$1\r\n1\r\n:1\r\n" {
 		t.Errorf("after EXEC: %q", got)
@@ -285,8 +286,8 @@ func TestFilterStaysIfNotReplaced(t *testing.T) {
 	}
 }
 
-// A filter that has changed together with a key that could not be read is written when it changes
-// again.
+// If a client's writes fail because a key cannot be read, its change of a filter is written when
+// the filter changes again.
 func TestAddAfterDamage(t *testing.T) { everyWay(t, testAddAfterDamage) }
 
 func testAddAfterDamage(t *testing.T) {
@@ -320,10 +321,10 @@ func TestAddDuringRename(t *testing.T) {
 		t.Fatal(err)
 	}
 	add := func(item string) {
-		c := lone(s)
+		c := localClient(s)
 		args := fields("BF.ADD a " + item)
 		c.do(lookup(args[0]), args)
-		if err := c.settle(); err != nil {
+		if err := c.finishWrites(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -352,10 +353,10 @@ func TestAddDuringRename(t *testing.T) {
 	}
 }
 
-// Clients without the password cannot take the memory for requests from the others.
-func TestStrangersBudget(t *testing.T) { everyWay(t, testStrangersBudget) }
+// Clients that have not authenticated cannot exhaust the memory for requests.
+func TestUnauthenticatedBudget(t *testing.T) { everyWay(t, testUnauthenticatedBudget) }
 
-func testStrangersBudget(t *testing.T) {
+func testUnauthenticatedBudget(t *testing.T) {
 	const budget = 4 << 20
 	s := start(t, t.TempDir(), Config{Password: "p", RequestBytes: budget, MaxBulkBytes: 1 << 20, Fsync: FsyncNo})
 	c := dial(t, s)
@@ -376,7 +377,7 @@ func testStrangersBudget(t *testing.T) {
 		if got := c.do("SET", "k", large); got != simple("OK") {
 			t.Fatalf("a client with the password gets %v", got)
 		}
-		if got := s.strangerBytes.Load(); got > budget/strangerShare {
+		if got := s.unauthBytes.Load(); got > budget/unauthShare {
 			t.Fatalf("clients without the password hold %d bytes", got)
 		}
 	}
@@ -454,8 +455,8 @@ func TestExpiryIndexIsBounded(t *testing.T) {
 	}
 }
 
-// After a failed write no client's change of the same filter is acknowledged, even if another
-// client's flush had taken it along.
+// After a failed write, no client's change of the same filter is acknowledged, even if another
+// client's failed write included it.
 func TestLostWriteIsNotAcknowledged(t *testing.T) {
 	for _, fsync := range []Fsync{FsyncAlways, FsyncNo} {
 		t.Run(fsync.String(), func(t *testing.T) { testLostWriteIsNotAcknowledged(t, fsync) })
@@ -468,28 +469,28 @@ func testLostWriteIsNotAcknowledged(t *testing.T, fsync Fsync) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := lone(s)
+	first := localClient(s)
 	args := fields("BF.ADD f first")
 	first.do(lookup(args[0]), args)
-	if err := first.settle(); err != nil { // all is durable
+	if err := first.finishWrites(); err != nil { // all is durable
 		t.Fatal(err)
 	}
 	var clients [2]*client
 	for i := range clients {
-		clients[i] = lone(s)
+		clients[i] = localClient(s)
 		args := fields(fmt.Sprint("BF.ADD f item", i))
 		clients[i].do(lookup(args[0]), args)
 		clients[i].release()
 	}
 	fsys.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool { return strings.Contains(op.Name, ".log") }})
 	for i, c := range clients {
-		if err := c.settle(); err == nil {
+		if err := c.finishWrites(); err == nil {
 			t.Errorf("client %d gets an acknowledgment for its item", i)
 		}
 	}
 }
 
-// Nor is a large SET, which is written before the end of the pipeline.
+// Neither is a large SET, which is written before the end of the pipeline.
 func TestLostLargeSetIsNotAcknowledged(t *testing.T) {
 	for _, fsync := range []Fsync{FsyncAlways, FsyncEverySec, FsyncNo} {
 		db, fsys := faultyStore(t)
@@ -498,23 +499,23 @@ func TestLostLargeSetIsNotAcknowledged(t *testing.T) {
 			t.Fatal(err)
 		}
 		fsys.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool { return strings.Contains(op.Name, ".log") }})
-		c := lone(s)
+		c := localClient(s)
 		value := strings.Repeat("v", heavyBytes)
-		c.carryOutLarge(lookup([]byte("set")), [][]byte{[]byte("SET"), []byte("k"), []byte(value)}, writeCopies*heavyBytes)
-		if err := c.settle(); err == nil {
+		c.runLarge(lookup([]byte("set")), [][]byte{[]byte("SET"), []byte("k"), []byte(value)}, writeCopies*heavyBytes)
+		if err := c.finishWrites(); err == nil {
 			t.Errorf("fsync %s: the client gets %q", fsync, c.w.Buf)
 		}
 	}
 }
 
-// The error that ends a connection is whole, even after CLIENT REPLY OFF.
+// A client receives the whole error that ends its connection, even after CLIENT REPLY OFF.
 func TestErrorAfterReplyOff(t *testing.T) {
 	db, fsys := faultyStore(t)
 	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := lone(s)
+	c := localClient(s)
 	for _, call := range []string{"PING", "CLIENT REPLY OFF", "MULTI", "SET k v", "EXEC"} {
 		if call == "EXEC" {
 			fsys.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool { return strings.Contains(op.Name, ".log") }})
@@ -535,22 +536,22 @@ func TestLargeSetAfterError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := lone(s)
+	c := localClient(s)
 	args := fields("SET k v EX 1000")
 	c.do(lookup(args[0]), args)
-	if err := c.settle(); err != nil {
+	if err := c.finishWrites(); err != nil {
 		t.Fatal(err)
 	}
 	if err := db.Put([]byte("k\x00\x00\x00\x00k"), []byte("\xffno head"), nil); err != nil {
 		t.Fatal(err)
 	}
-	c = lone(s)
-	c.carryOutLarge(lookup([]byte("set")), fields("SET k v"), 1)
+	c = localClient(s)
+	c.runLarge(lookup([]byte("set")), fields("SET k v"), 1)
 	large := [][]byte{[]byte("SET"), []byte("large"), make([]byte, largePending)}
 	for _, args := range [][][]byte{large, fields("SET other v")} {
 		c.do(lookup(args[0]), args)
 	}
-	if err := c.settle(); err == nil {
+	if err := c.finishWrites(); err == nil {
 		t.Errorf("the client gets %q", c.w.Buf)
 	}
 }
@@ -562,7 +563,7 @@ func TestReadersWaitForSync(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	writer, reader := lone(s), lone(s)
+	writer, reader := localClient(s), localClient(s)
 	args := fields("INCR k")
 	writer.do(lookup(args[0]), args) // in the store, and not yet synced
 	writer.release()
@@ -571,7 +572,7 @@ func TestReadersWaitForSync(t *testing.T) {
 	if got := string(reader.w.Buf); got != "$1\r\n1\r\n" {
 		t.Fatalf("the reader sees %q", got)
 	}
-	if err := reader.settle(); err != nil {
+	if err := reader.finishWrites(); err != nil {
 		t.Fatal(err)
 	}
 	if s.synced.Load() < s.begun.Load() {
@@ -586,7 +587,7 @@ func TestWaitSyncsFilters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := lone(s)
+	c := localClient(s)
 	for _, call := range []string{"BF.ADD f x", "BF.ADD f y", "CF.ADD g x", "SET k v", "WAIT 0 0"} {
 		args := fields(call)
 		c.do(lookup(args[0]), args)
@@ -599,7 +600,7 @@ func TestWaitSyncsFilters(t *testing.T) {
 	}
 }
 
-// Nor does a reply show another client's change of a filter that is not yet durable.
+// Neither does a reply show another client's change of a filter that is not yet durable.
 func TestReadersOfFiltersWaitForSync(t *testing.T) {
 	db, _ := faultyStore(t)
 	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncAlways})
@@ -610,11 +611,11 @@ func TestReadersOfFiltersWaitForSync(t *testing.T) {
 		{"BF.ADD b x", "BF.EXISTS b x"}, {"BF.ADD b y", "BF.MEXISTS b y"}, {"BF.ADD b z", "BF.CARD b"},
 		{"CF.ADD c x", "CF.EXISTS c x"}, {"CF.ADD c y", "CF.COUNT c y"}, {"CF.DEL c y", "CF.EXISTS c y"},
 	} {
-		writer, reader := lone(s), lone(s)
+		writer, reader := localClient(s), localClient(s)
 		if i == 0 || i == 3 { // the filter exists before
 			args := fields(strings.Replace(calls[0], "x", "first", 1))
 			writer.do(lookup(args[0]), args)
-			if err := writer.settle(); err != nil {
+			if err := writer.finishWrites(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -623,7 +624,7 @@ func TestReadersOfFiltersWaitForSync(t *testing.T) {
 		writer.release()
 		args = fields(calls[1])
 		reader.do(lookup(args[0]), args)
-		if err := reader.settle(); err != nil {
+		if err := reader.finishWrites(); err != nil {
 			t.Fatal(err)
 		}
 		f := filterOf(s, string(args[1]))
@@ -650,10 +651,10 @@ func TestReplyToLongCommand(t *testing.T) {
 	}
 }
 
-// CLIENT KILL closes at once a client that does not read its replies.
-func TestKillOfOneThatDoesNotRead(t *testing.T) { everyWay(t, testKillOfOneThatDoesNotRead) }
+// CLIENT KILL immediately disconnects a client that does not read its replies.
+func TestKillOfClientThatDoesNotRead(t *testing.T) { everyWay(t, testKillOfClientThatDoesNotRead) }
 
-func testKillOfOneThatDoesNotRead(t *testing.T) {
+func testKillOfClientThatDoesNotRead(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo, WriteTimeout: time.Hour})
 	c, slow := dial(t, s), dial(t, s)
 	c.do("SET", "large", strings.Repeat("v", 8<<20))
@@ -699,11 +700,11 @@ func testKillDuringPause(t *testing.T) {
 	c.do("CLIENT", "UNPAUSE")
 }
 
-// A long SCAN does not make an EXEC wait, for which all others would wait: SCAN and commands like
+// A long SCAN does not delay an EXEC, which in turn would delay all others: SCAN and commands like
 // it do not hold world.
 func TestScanDoesNotHoldWorld(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
-	c := lone(s)
+	c := localClient(s)
 	for _, name := range []string{"scan", "keys", "dbsize", "info"} {
 		cmd := lookup([]byte(name))
 		if cmd == nil {
@@ -729,7 +730,7 @@ func TestScanDoesNotHoldWorld(t *testing.T) {
 	}
 }
 
-// Scrapes do not probe each filter thousands of times: the observed rate is kept.
+// A scrape of /metrics does not probe each filter thousands of times: the observed rate is kept.
 func TestObservedRateIsKept(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	c := dial(t, s)

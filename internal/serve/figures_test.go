@@ -32,8 +32,8 @@ func page(t *testing.T, s *Server, path string) string {
 	return string(b)
 }
 
-// INFO, /metrics and the status page agree, for a server that has tables, filters of both kinds,
-// and something to count for every counter.
+// INFO, /metrics and the status page agree, for a server with tables, filters of both kinds, and
+// nonzero counters.
 func TestFiguresAgree(t *testing.T) { everyWay(t, testFiguresAgree) }
 
 func testFiguresAgree(t *testing.T) {
@@ -87,7 +87,7 @@ func testFiguresAgree(t *testing.T) {
 
 	for _, n := range []struct {
 		info, metrics string
-		least         float64 // with less the test would show nothing
+		least         float64 // below it the test would prove nothing
 	}{
 		{"connected_clients", "clients", 1},
 		{"filter_memory", "filter_memory_bytes", 5000},
@@ -209,12 +209,12 @@ func TestFiguresDuringFlush(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := lone(s)
+	c := localClient(s)
 	for _, call := range []string{"BF.ADD f x", "SELECT 1", "BF.ADD f x"} {
 		args := fields(call)
 		c.do(lookup(args[0]), args)
 	}
-	if err := c.settle(); err != nil {
+	if err := c.finishWrites(); err != nil {
 		t.Fatal(err)
 	}
 	if states, n := s.filterStates(10); n != 2 || states[0].DB != 0 || states[1].DB != 1 {

@@ -18,12 +18,13 @@ import (
 
 const (
 	// A checkpoint is due when the redo entries are as large as the filter, within these bounds.
-	// Adds change pages at random, so a checkpoint writes nearly all of them: if it were due
-	// earlier, most of the cost of adding would be that; if later, a restart would take long, since
-	// it replays some 30 MiB per second.
+	// Adds change pages at random, so a checkpoint writes nearly all of them. If it were due
+	// earlier, checkpoints would be most of the cost of adding; if later, a restart would take
+	// long, since it replays some 30 MiB per second.
 	minRedoBytes = 1 << 20
 	maxRedoBytes = 128 << 20
-	// muchRedo is the size from which a redo entry does not wait for other commands' changes.
+	// muchRedo is the size from which changes are written at once, instead of together with those
+	// of other commands.
 	muchRedo = 32 << 10
 	// filterOverhead and linkOverhead are roughly the bytes that a filter and each of its links
 	// take in addition to their bits and the key.
@@ -60,10 +61,11 @@ type filter struct {
 	touchedIn uint64
 	seen      observation
 	// counters for the status page
-	probes, maybe atomic.Uint64
+	probes, positives atomic.Uint64
 }
 
-// observation is the last observation of a filter's false positive rate, and of how many items.
+// observation is the last observation of a filter's false positive rate, and its number of items
+// then.
 type observation struct {
 	sync.Mutex
 	rate  float64
@@ -93,7 +95,7 @@ func (f *filter) parts() parts {
 	return f.cuckoo
 }
 
-// memory returns how much the filter takes of Config.FilterBytes. Its lock is held.
+// memory returns how much of Config.FilterBytes the filter takes. Its lock is held.
 func (f *filter) memory() uint64 {
 	n := uint64(len(f.name)) + filterOverhead
 	if f.damage == nil {
@@ -125,7 +127,7 @@ func (w *writes) find(key []byte) *filter {
 	if f == nil {
 		return nil
 	}
-	if w.srv.gone(f.expiry.Load()) {
+	if w.srv.expiredNow(f.expiry.Load()) {
 		return nil
 	}
 	return f
@@ -165,7 +167,7 @@ func (s *Server) read(c *client, key []byte, k kind) (*filter, error) {
 		if f.damage != nil {
 			return nil, f.damage
 		}
-		if c.leaves(f) {
+		if c.mustHandOver(f) {
 			return nil, errBusy
 		}
 		f.mu.RLock()
@@ -177,15 +179,15 @@ func (s *Server) read(c *client, key []byte, k kind) (*filter, error) {
 	}
 }
 
-// leaves reports whether an event loop leaves the command to another goroutine, because the filter
-// may be locked for long.
-func (c *client) leaves(f *filter) bool {
+// mustHandOver reports whether an event loop must hand the command over to another goroutine,
+// because the filter may be locked for long.
+func (c *client) mustHandOver(f *filter) bool {
 	c.handOver = c.handOver || f.slow.Load() && c.onLoop()
 	return c.handOver
 }
 
-// keepsLong makes a command that may keep a filter locked for long count as heavy, if the filter is
-// large, until the function that it returns is called. The filter is locked.
+// keepsLong marks a command that may keep a filter locked for long as heavy, if the filter is
+// large, until end is called. The filter is locked.
 func (c *client) keepsLong(f *filter) (end func()) {
 	if f.parts().Bytes() < largeFilter {
 		return func() {}
@@ -194,8 +196,8 @@ func (c *client) keepsLong(f *filter) (end func()) {
 	return func() { c.srv.heavy.Add(-1) }
 }
 
-// willGrow reports whether an event loop leaves the command to another goroutine, because the
-// filter, which is locked, may soon take much more memory.
+// willGrow reports whether an event loop must hand the command over to another goroutine, because
+// the filter, which is locked, may soon take much more memory.
 func (c *client) willGrow(f *filter) bool {
 	if f.kind != kindBloom || f.bloom.Capacity()-f.bloom.Size() > shortArgs || f.growth() < largeFilter || !c.onLoop() {
 		return false
@@ -250,7 +252,7 @@ func (s *Server) write(c *client, key []byte, k kind, make func(f *filter, room 
 		if f.damage != nil {
 			return nil, f.damage
 		}
-		if c.leaves(f) {
+		if c.mustHandOver(f) {
 			return nil, errBusy
 		}
 		f.mu.Lock()
@@ -266,9 +268,10 @@ func (s *Server) write(c *client, key []byte, k kind, make func(f *filter, room 
 	}
 }
 
-// endWrite unlocks a filter that was changed. If much has changed, it is written right away, while
-// it is in the CPU's caches and before it takes much memory, except in a group, where a write takes
-// long. In a transaction, which is one write, it is added to the batch, whose size is bounded.
+// endWrite unlocks a filter that was changed. If much has changed, it writes the changes at once,
+// while they are in the CPU's caches and before they take much memory, except in a group, where a
+// write takes long. In a transaction, which is one write, it adds them to the batch, whose size is
+// bounded.
 func (c *client) endWrite(f *filter) {
 	switch {
 	case f.parts().RedoBytes() < muchRedo:
@@ -287,7 +290,7 @@ func (s *Server) create(c *client, key []byte, k kind, make func(f *filter, room
 	return s.createAs(c, key, k, 0, false, make)
 }
 
-// createAs is create with an expiry, 0 for none. With replace it replaces whatever the key holds.
+// createAs is create with an expiry, 0 for none. If replace is set, it replaces what the key holds.
 func (s *Server) createAs(c *client, key []byte, k kind, expiry int64, replace bool, make func(f *filter, room uint64) error) error {
 	st := s.stripe(key)
 	st.lock()
@@ -332,7 +335,7 @@ func (s *Server) createAs(c *client, key []byte, k kind, expiry int64, replace b
 // vacant returns errExists if a key holds a filter of kind k, and errWrongType if it holds
 // something else. st is locked.
 func (s *Server) vacant(c *client, st *stripe, key []byte, k kind) error {
-	if f := c.filterAt(st, key); f != nil && !s.over(f.expiry.Load()) {
+	if f := c.filterAt(st, key); f != nil && !s.expired(f.expiry.Load()) {
 		if f.kind != k {
 			return errWrongType
 		}
@@ -347,8 +350,8 @@ func (s *Server) vacant(c *client, st *stripe, key []byte, k kind) error {
 }
 
 // makeFilter calls make, and takes what the filter needs from the memory for filters. If that is
-// much, nobody else waits while it is allocated: except in a transaction, no lock is held that
-// others need, and an event loop leaves the command to another goroutine.
+// much, no other client waits while it is allocated: except in a transaction, no lock is held that
+// others need, and an event loop hands the command over to another goroutine.
 func (s *Server) makeFilter(c *client, f *filter, make func(f *filter, room uint64) error) error {
 	large := false
 	err := s.account(int64(len(f.name)+filterOverhead+linkOverhead), func(room uint64) (uint64, error) {
@@ -404,7 +407,7 @@ func (s *Server) takeFilterBytes(n int64) error {
 }
 
 // account calls fn with the memory that is left for filters, minus beside, the bytes that the
-// filter takes in addition to its bits. The bytes that fn returns count as taken.
+// filter takes in addition to its bits. It then counts the bytes that fn returns as taken.
 func (s *Server) account(beside int64, fn func(room uint64) (uint64, error)) error {
 	s.growMu.Lock()
 	defer s.growMu.Unlock()
@@ -420,14 +423,14 @@ func (s *Server) account(beside int64, fn func(room uint64) (uint64, error)) err
 	return err
 }
 
-// grow calls add, which may make a locked filter grow: first without memory to grow, and if add
-// needs some, with as much as it needs. Other filters do not wait while it is allocated.
+// grow calls add, which may make a locked filter grow: first with no memory to grow, and if that is
+// not enough, with as much as the filter needs. Other filters do not wait while it is allocated.
 func (c *client) grow(f *filter, add func(room uint64) error) error {
 	err := add(0)
 	if !errors.Is(err, redisbloom.ErrTooLarge) {
 		return err
 	}
-	if c.onLoop() && f.growth() >= largeFilter { // a cuckoo filter, whose growth cannot be foreseen
+	if c.onLoop() && f.growth() >= largeFilter { // a cuckoo filter, whose growth cannot be predicted
 		c.handOver = true
 		return errBusy
 	}
@@ -472,9 +475,9 @@ func (w *writes) forget(b *sift.Batch, st *stripe, key []byte) {
 	w.garbage = append(w.garbage, f.id)
 }
 
-// flushFilter writes a filter's changes as one redo entry. Its lock is held, so entries go to the
+// flushFilter writes a filter's changes as one redo entry. Its lock is held, so entries reach the
 // store in the order of the changes. After a failed write it returns an error even if nothing is
-// left to write: another client may have taken this one's changes along with its own.
+// left to write: the failed write of another client may have included this client's changes.
 func (s *Server) flushFilter(f *filter, b *sift.Batch, buf []byte) ([]byte, error) {
 	b.Reset()
 	buf = s.takeRedo(f, b, buf)
@@ -507,8 +510,8 @@ func (s *Server) takeRedo(f *filter, b *sift.Batch, buf []byte) []byte {
 	return buf
 }
 
-// lockFilter locks a filter for the checkpointer, but never during a transaction, whose changes
-// must not be in the store before it ends.
+// lockFilter locks a filter for the checkpointer. It holds world, so no transaction is in progress,
+// whose changes must not be in the store before it ends.
 func (s *Server) lockFilter(f *filter) {
 	s.world.RLock()
 	f.mu.Lock()
@@ -581,9 +584,9 @@ func (s *Server) checkpoint(f *filter) error {
 	return err
 }
 
-// collectAgain makes the collector remove the entries of a deleted filter: it may have done so
-// before the checkpointer wrote the last pages. With world and the stripe, the deletion is in the
-// store.
+// collectAgain makes the collector remove the entries of a deleted filter again: it may have done
+// so before the checkpointer wrote the last pages. Once world and the stripe are locked, the
+// deletion is in the store.
 func (s *Server) collectAgain(f *filter) {
 	s.world.RLock()
 	defer s.world.RUnlock()

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestFlushDropsTables: the keys that FLUSHDB leaves behind are removed with their tables, not one
-// by one, and keys in other databases and later ones stay.
+// TestFlushDropsTables: the keys that FLUSHDB has removed are dropped with their tables, not one by
+// one; keys in other databases, and those set later, stay.
 func TestFlushDropsTables(t *testing.T) {
 	s := start(t, t.TempDir(), Config{})
 	c := dial(t, s)

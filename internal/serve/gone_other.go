@@ -4,5 +4,5 @@ package serve
 
 import "net"
 
-// hungUp cannot tell on this system.
+// hungUp returns false: on this system it cannot detect that the peer has closed a connection.
 func hungUp(net.Conn) bool { return false }

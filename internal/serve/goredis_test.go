@@ -12,8 +12,8 @@ import (
 
 var goRedis = cmdline.Bool("goredis", false, "run go-redis' own tests; its module and those that it is tested with are downloaded")
 
-// The groups of go-redis' tests that need one server and, except for the tests in
-// testdata/go-redis.txt, only what is in scope.
+// The groups of go-redis' tests that need a single server and, except for the tests in
+// testdata/go-redis.txt, only commands that are in scope.
 const goRedisTests = `^go-redis (Tx |pipelining |AutoPipeline|Commands (server|keys|scanning|strings|marshaling|json marshaling|SlowLog) |ScanIterator|` +
 	`Probabilistic commands with protocol version . (bloom|cuckoo)|BitCount|Client |Cmd |RawCmd |RawWriteToCmd |NoRetry )`
 
@@ -27,7 +27,7 @@ var singleServer = []goredis.Edit{
 // go-redis' own tests pass against the server.
 func TestGoRedisSuite(t *testing.T) {
 	if !*goRedis {
-		t.Skip("not asked for with -goredis")
+		t.Skip("requires -goredis")
 	}
 	suite, err := goredis.Build(t.TempDir(), singleServer)
 	if errors.Is(err, goredis.ErrModules) {

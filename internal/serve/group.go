@@ -11,22 +11,21 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// A server of a group executes commands as any other does: on its own database, under its own
-// locks. Only writes differ: the leader proposes each batch to the group, which applies it on all
-// nodes, including the leader. So reads, the time and random choices are the leader's, and the
-// other nodes receive the outcome. Locks are held until the batch is applied, so the next command
-// sees it.
+// A server of a group executes commands like any other server, on its database and under its locks.
+// Only writes differ: the leader proposes each batch to the group, which applies it on all nodes,
+// including the leader. So reads, the time and random choices are the leader's, and the other nodes
+// receive the result. Locks are held until the batch is applied, so the next command sees it.
 //
 // A server lives for one term of a leader, or as long as the node is a follower; after a change
 // another server replaces it. So state in memory, such as filters, belongs to one leader, and all
 // nodes refuse a write that a leader began before it was replaced.
 //
 // Before replies are sent, the leader makes sure that no other leader was elected before the data
-// that they show was read: see settle.
+// that they show was read: see session.finishWrites.
 
 // Group replicates the store of a server. Its methods are called by many goroutines.
 type Group interface {
-	// Write applies a batch on the nodes of the group, and returns when it is in the server's own
+	// Write applies a batch on the nodes of the group, and returns when it is in this node's
 	// database. Like Confirm, it succeeds only if no other leader was elected before it was called.
 	// An error that matches ErrNotWritten means that the batch is not and will not be applied;
 	// after other errors it may be.
@@ -51,7 +50,7 @@ type Group interface {
 }
 
 // ErrNotWritten means that a batch is not and will not be applied.
-var ErrNotWritten = errors.New("serve: the write was not carried out")
+var ErrNotWritten = errors.New("serve: the write was not executed")
 
 // GroupState is what a node knows about its group.
 type GroupState struct {
@@ -70,9 +69,9 @@ type GroupMember struct {
 	Lag      int64 // log entries that it lacks, as far as the leader knows; -1: not known
 }
 
-// groupClock keeps the time that clients see from going back when the clock is set back, or when
-// another node leads whose clock is behind. Before a reply reports a key as expired, the time at
-// which that was seen is written to the group, and later leaders start from it.
+// groupClock keeps the time that clients see from going back, when the clock is set back or when
+// the next leader's clock is behind. Before a reply reports a key as expired, the time at which the
+// leader saw that is written to the group, and later leaders start from it.
 type groupClock struct {
 	floor   atomic.Int64 // ms: nowMs never returns less
 	seen    atomic.Int64 // ms: a key was seen to be expired then
@@ -85,8 +84,8 @@ var metaTime = []byte{spaceMeta, 't', 'i', 'm', 'e'}
 // The replies after a failed write to the group. Clients may retry after CLUSTERDOWN, and many
 // libraries do so by themselves.
 var (
-	errNotWritten = errors.New("CLUSTERDOWN the leader has changed, and this was not carried out")
-	errOutcome    = errors.New("UNKNOWN the leader has changed: whether this was carried out is not known")
+	errNotWritten = errors.New("CLUSTERDOWN the leader has changed; the command was not executed")
+	errOutcome    = errors.New("UNKNOWN the leader has changed; the command may or may not have been executed")
 )
 
 // follows reports whether another node leads the server's group.
@@ -109,7 +108,7 @@ func (s *Server) role() string {
 	return "master"
 }
 
-// begin makes the first write to a store. On followers it does nothing.
+// begin makes the first write to a group's store. On followers it does nothing.
 func (s *Server) begin(b *sift.Batch) error {
 	if s.follows() {
 		return nil
@@ -148,7 +147,7 @@ func (s *Server) store(b *sift.Batch) error {
 }
 
 // failure returns the error for clients when a write has failed. In a group, confirm then fails as
-// well, and told returns the reply.
+// well, and abortError returns the reply.
 func (s *Server) failure() error {
 	if s.cfg.Group == nil {
 		return errReadOnly
@@ -156,9 +155,9 @@ func (s *Server) failure() error {
 	return errOutcome
 }
 
-// told returns the reply that replaces those that may not be sent. If the client has written, its
-// writes may or may not be applied.
-func (c *client) told(err error) error {
+// abortError returns the reply that replaces those that must not be sent. If the client has
+// written, its writes may or may not be applied.
+func (c *client) abortError(err error) error {
 	switch {
 	case c.srv.cfg.Group == nil:
 		return err
@@ -188,8 +187,8 @@ func (s *Server) confirm() error {
 	return s.cfg.Group.Confirm()
 }
 
-// decideTime writes the time at which keys were seen to be expired. One client writes at a time,
-// so that the written time does not go back.
+// decideTime writes the time up to which keys were seen to be expired. One client writes at a time,
+// so that the written time never goes back.
 func (s *Server) decideTime() error {
 	c := &s.clock
 	if c.seen.Load() <= c.decided.Load() {
@@ -210,13 +209,13 @@ func (s *Server) decideTime() error {
 	return nil
 }
 
-// Retire stops a leader from executing further commands, and returns when the replies of those in
-// progress are confirmed. After that another node may lead, or the server may be closed.
+// Retire stops a leader from executing further commands, and returns when the replies to those in
+// progress are confirmed. After that, another node may lead, or the server may be closed.
 func (s *Server) Retire() {
 	s.world.Lock()
 	s.retired.Store(true)
 	s.world.Unlock()
-	s.unconfirmed.Lock() // nobody takes it any more
+	s.unconfirmed.Lock() // no client takes it any more
 	defer s.unconfirmed.Unlock()
 }
 
@@ -239,8 +238,8 @@ func (cmd *command) canBeStale() bool {
 	return false
 }
 
-// route reports whether this node of a group executes a command. If not, it replies with the node
-// that does, or with an error.
+// route reports whether this node of a group executes a command. If not, it redirects the client to
+// the node that does, or replies with an error.
 func (c *client) route(cmd *command, args [][]byte) bool {
 	if text := notInGroup(cmd, args); text != "" {
 		c.reject(cmd, text)
@@ -276,8 +275,8 @@ func (c *client) route(cmd *command, args [][]byte) bool {
 	return false
 }
 
-// crossSlot refuses a command whose keys are in different slots. If it is an EXEC, that ends its
-// transaction.
+// crossSlot rejects a command whose keys are in different slots. If it is an EXEC, the transaction
+// ends.
 func (c *client) crossSlot(cmd *command) {
 	if cmd.name == "exec" {
 		c.dropQueue()
@@ -312,9 +311,9 @@ func notInGroup(cmd *command, args [][]byte) string {
 	return ""
 }
 
-// stays reports whether the node still leads, if it did when the command was admitted, and
-// otherwise replies with an error. World is held. From here on the replies wait for confirm.
-func (c *client) stays(cmd *command) bool {
+// stillLeads reports whether the node still leads, if it did when the command was admitted;
+// otherwise it replies with an error. World is held. From here on, replies wait for confirm.
+func (c *client) stillLeads(cmd *command) bool {
 	s := c.srv
 	if !s.cfg.Leads || !cmd.needsLeader() {
 		return true
@@ -335,15 +334,16 @@ func (c *client) stays(cmd *command) bool {
 	return true
 }
 
-// waitReplicas is WAIT in a group: how many other nodes have everything of each group that the node
-// leads. It waits for up to ms milliseconds, 0 for no limit, and ends when the client hangs up. A
-// leader may retire meanwhile. In a transaction it does not wait.
+// waitReplicas is WAIT in a group. It replies with the number of other nodes that have all writes,
+// the lowest number among the groups that the node leads. It waits for n nodes, for up to ms
+// milliseconds, 0 for no limit, or until the client hangs up. A leader may retire meanwhile. In a
+// transaction it does not wait.
 func (c *client) waitReplicas(n, ms int64) {
 	if c.inExec {
 		c.w.Int(int64(c.srv.cfg.Group.Replicas(c.srv.serving, 0, 0)))
 		return
 	}
-	if err := c.settle(); err != nil {
+	if err := c.finishWrites(); err != nil {
 		c.abort(err)
 		return
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// lonely is a group of one node, whose log is its database, and which fails when told to.
-type lonely struct {
+// singleNodeGroup is a group of one node, whose log is its database. A test can make it fail.
+type singleNodeGroup struct {
 	db                     *sift.DB
 	leader                 string
 	writeFails, readsFail  atomic.Pointer[error]
@@ -26,7 +26,7 @@ type lonely struct {
 	waiting                chan struct{} // WAIT sends to it, and receives or closes it; may be nil
 }
 
-func (g *lonely) Write(b *sift.Batch) error {
+func (g *singleNodeGroup) Write(b *sift.Batch) error {
 	g.writes.Add(1)
 	if g.writing != nil {
 		g.writing()
@@ -37,7 +37,7 @@ func (g *lonely) Write(b *sift.Batch) error {
 	return g.db.Write(b, sift.NoSync)
 }
 
-func (g *lonely) Confirm() error {
+func (g *singleNodeGroup) Confirm() error {
 	g.confirms.Add(1)
 	if g.confirming != nil {
 		g.confirming()
@@ -48,9 +48,9 @@ func (g *lonely) Confirm() error {
 	return nil
 }
 
-func (g *lonely) Leader(context.Context) string { return g.leader }
+func (g *singleNodeGroup) Leader(context.Context) string { return g.leader }
 
-func (g *lonely) Replicas(ctx context.Context, n int, _ time.Duration) int {
+func (g *singleNodeGroup) Replicas(ctx context.Context, n int, _ time.Duration) int {
 	g.lastReplicas = n
 	if g.waiting != nil {
 		g.waiting <- struct{}{}
@@ -63,17 +63,17 @@ func (g *lonely) Replicas(ctx context.Context, n int, _ time.Duration) int {
 	return g.replicas
 }
 
-func (g *lonely) State() GroupState {
+func (g *singleNodeGroup) State() GroupState {
 	const self, other = "1111111111111111111111111111111111111111", "2222222222222222222222222222222222222222"
 	return GroupState{Self: self, Leader: other, Term: 3, Members: []GroupMember{
 		{ID: self, Addr: "127.0.0.1:1", Voter: true, Lag: -1}, {ID: other, Addr: g.leader, Voter: true, Lag: 7}, {ID: "3", Addr: "127.0.0.1:3"},
 	}}
 }
 
-func (g *lonely) Join(GroupMember, bool) (uint64, error) { return 42, nil }
-func (g *lonely) Forget(string) error                    { return ErrNotWritten }
+func (g *singleNodeGroup) Join(GroupMember, bool) (uint64, error) { return 42, nil }
+func (g *singleNodeGroup) Forget(string) error                    { return ErrNotWritten }
 
-func (g *lonely) Failover(string) error {
+func (g *singleNodeGroup) Failover(string) error {
 	if g.failover != nil {
 		g.failover()
 	}
@@ -81,9 +81,9 @@ func (g *lonely) Failover(string) error {
 }
 
 // startGroup starts a server of a group on a database.
-func startGroup(t *testing.T, db *sift.DB, leads bool) (*Server, *lonely) {
+func startGroup(t *testing.T, db *sift.DB, leads bool) (*Server, *singleNodeGroup) {
 	t.Helper()
-	g := &lonely{db: db, leader: "127.0.0.1:2"}
+	g := &singleNodeGroup{db: db, leader: "127.0.0.1:2"}
 	s, err := New(db, Config{Addr: "127.0.0.1:0", Group: g, Leads: leads})
 	if err != nil {
 		t.Fatal(err)
@@ -204,8 +204,8 @@ func TestGroupLeader(t *testing.T) {
 	wantReply(t, c.do("GET", "a"), "-MOVED 15495 127.0.0.1:2")
 }
 
-// When the leader is deposed, a client gets CLUSTERDOWN, after which it may retry, only if nothing
-// that it sent can have been executed.
+// When the leader is deposed, a client gets CLUSTERDOWN, after which it may retry, only if none of
+// its commands can have been executed.
 func TestGroupDeposed(t *testing.T) {
 	unknown := errors.New("gone")
 	refused := error(ErrNotWritten)
@@ -290,7 +290,7 @@ func TestGroupRetires(t *testing.T) {
 	}
 }
 
-// A client that transfers the leadership does not wait for itself, and WAIT makes nobody wait.
+// A client that transfers the leadership does not wait for itself, and WAIT delays no other client.
 func TestGroupRetiresMidPipeline(t *testing.T) {
 	s, g := startGroup(t, groupDB(t), true)
 	g.failover = s.Retire
@@ -314,7 +314,7 @@ func TestGroupRetiresMidPipeline(t *testing.T) {
 	wantReply(t, waiter.reply(), ":0")
 }
 
-// EXEC, which keeps others from running, waits for nobody.
+// EXEC, which keeps others from running, waits for no other node.
 func TestGroupExecDoesNotWait(t *testing.T) {
 	s, g := startGroup(t, groupDB(t), true)
 	g.replicas, g.failover = 2, s.Retire
@@ -371,19 +371,19 @@ func TestGroupExpired(t *testing.T) {
 	}
 }
 
-// So is it if an expired key is left out of a reply about all keys.
+// The time is also stored if an expired key is left out of a reply about all keys.
 func TestGroupLeavesOutExpired(t *testing.T) {
 	for _, call := range []string{"KEYS *", "SCAN 0", "RANDOMKEY", "DBSIZE"} {
 		db := groupDB(t)
-		s, err := New(db, Config{Addr: "127.0.0.1:0", Group: &lonely{db: db}, Leads: true}) // nothing runs in the background
+		s, err := New(db, Config{Addr: "127.0.0.1:0", Group: &singleNodeGroup{db: db}, Leads: true}) // nothing runs in the background
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, line := range []string{"SET k v PXAT 1000", call} {
-			c := lone(s)
+			c := localClient(s)
 			args := fields(line)
 			c.do(lookup(args[0]), args)
-			if err := c.settle(); err != nil {
+			if err := c.finishWrites(); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -115,8 +115,8 @@ func (l *latency) metric() prometheus.Metric {
 // maxFilterSeries bounds the filters that the status page shows and that have time series.
 const maxFilterSeries = 200
 
-// Describe sends nothing, which makes the collector an unchecked one: what it
-// collects depends on which filters exist.
+// Describe sends nothing, which makes the collector unchecked: what it collects depends on which
+// filters exist.
 func (c collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect sends the current figures.
@@ -133,7 +133,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	one("evicted_connections_total", "Connections closed because they held memory that others needed.", counter, float64(v.Evicted))
 	one("error_replies_total", "Error replies.", counter, float64(v.Errors))
 	one("auth_failures_total", "Wrong passwords and user names.", counter, float64(v.AuthFailures))
-	one("protocol_errors_total", "Connections closed because of their input.", counter, float64(v.ProtocolErrors))
+	one("protocol_errors_total", "Connections closed because of invalid input.", counter, float64(v.ProtocolErrors))
 	one("keyspace_hits_total", "GETs of existing keys.", counter, float64(v.Hits))
 	one("keyspace_misses_total", "GETs of absent keys.", counter, float64(v.Misses))
 	one("expired_keys_total", "Expired keys removed.", counter, float64(v.Expired))

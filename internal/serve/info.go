@@ -99,8 +99,8 @@ var sections = []section{
 	{"Filters", false, func(c *client, v *figures, b *strings.Builder) { fmt.Fprintf(b, "filters:%d\r\n", v.Filters) }},
 }
 
-// counted returns the servers whose keys INFO counts. A transaction, which delays the other
-// clients of one server, does not wait for other servers.
+// counted returns the servers whose keys INFO counts. In a transaction, which delays all other
+// clients of its server, INFO does not wait for other servers.
 func (c *client) counted() (out []*Server) {
 	if c.inExec {
 		return []*Server{c.srv}

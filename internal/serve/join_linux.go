@@ -41,14 +41,14 @@ func (s *Server) newLoop() (*loop, error) {
 	if err != nil {
 		return nil, err
 	}
-	bell, _, errno := syscall.RawSyscall(syscall.SYS_EVENTFD2, 0, syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
+	wakeFD, _, errno := syscall.RawSyscall(syscall.SYS_EVENTFD2, 0, syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
 	if errno != 0 {
 		syscall.Close(epoll)
 		return nil, errno
 	}
-	l := &loop{srv: s, epoll: epoll, bell: int(bell), buf: make([]byte, readBytes), writes: s.newWrites(loopKept), nextTick: time.Now()}
+	l := &loop{srv: s, epoll: epoll, wakeFD: int(wakeFD), buf: make([]byte, readBytes), writes: s.newWrites(loopKept), nextTick: time.Now()}
 	l.helpers.New = func() any { return s.newWrites(keptBytes) }
-	if err := l.watch(l.bell, syscall.EPOLLIN); err != nil {
+	if err := l.watch(l.wakeFD, syscall.EPOLLIN); err != nil {
 		l.free()
 		return nil, err
 	}
@@ -61,14 +61,15 @@ func (l *loop) free() {
 	defer l.mu.Unlock()
 	l.freed = true
 	syscall.Close(l.epoll)
-	syscall.Close(l.bell)
+	syscall.Close(l.wakeFD)
 }
 
 func (l *loop) watch(fd int, events uint32) error {
 	return syscall.EpollCtl(l.epoll, syscall.EPOLL_CTL_ADD, fd, &syscall.EpollEvent{Events: events, Fd: int32(fd)})
 }
 
-// stopLoops makes the loops end when their clients have left. After grace they disconnect the rest.
+// stopLoops makes the loops end when their clients have left. After grace they disconnect the
+// remaining ones.
 func (s *Server) stopLoops(grace time.Duration) {
 	for _, l := range s.loops {
 		l.mu.Lock()
@@ -78,7 +79,8 @@ func (s *Server) stopLoops(grace time.Duration) {
 	}
 }
 
-// toLoop hands a connection over to a loop and reports true, if it is of a kind that loops serve.
+// toLoop hands a connection over to a loop, and reports whether it could: loops serve only plain
+// connections.
 func (s *Server) toLoop(c *client, limits resp.Limits) bool {
 	sc, ok := c.conn.(syscall.Conn)
 	if !ok || len(s.loops) == 0 {
@@ -137,7 +139,7 @@ func detach(conn syscall.Conn) (fd int, err error) {
 	return fd, syscall.SetNonblock(fd, true)
 }
 
-// close closes a connection. The client must not be away.
+// close closes a connection. The client must not be with another goroutine.
 func (l *loop) close(c *client) {
 	e := &c.event
 	if l.clients[e.fd] != c {
@@ -255,7 +257,7 @@ func (l *loop) tick(now time.Time) {
 		switch {
 		case over,
 			c.event.stuck != 0 && ms-c.event.stuck > cfg.WriteTimeout.Milliseconds(),
-			!c.trusted && !unsent && now.Sub(c.strange) > cfg.AuthTimeout,
+			!c.trusted && !unsent && now.Sub(c.authStart) > cfg.AuthTimeout,
 			cfg.IdleTimeout > 0 && !unsent && ms-c.last.Load() > cfg.IdleTimeout.Milliseconds():
 			l.close(c)
 		}

@@ -2,19 +2,19 @@ package serve
 
 import "sync"
 
-// joint combines the plain SETs that several clients of a group have collected into one batch: a
+// combiner combines the plain SETs that several clients of a group have collected into one batch: a
 // write to a group takes long and keeps its keys locked, so clients would wait for one another. A
-// client that arrives while nobody writes becomes the writer. Those that arrive meanwhile wait;
-// then the first of them becomes the writer, for all.
-type joint struct {
+// client that arrives while no other writes becomes the writer. Those that arrive meanwhile wait;
+// then the first of them becomes the writer, for all of them.
+type combiner struct {
 	mu      sync.Mutex
 	busy    bool // there is a writer
 	waiting []*writes
-	all     *writes // the writer's
+	merged  *writes // the writer's
 }
 
 // commit is commitPending. Clients hold world while they wait, as the writer does.
-func (j *joint) commit(w *writes) {
+func (j *combiner) commit(w *writes) {
 	if w.wake == nil {
 		w.wake = make(chan bool, 1)
 	}
@@ -28,9 +28,9 @@ func (j *joint) commit(w *writes) {
 	}
 }
 
-// write writes for the first of those who wait, which is the caller, and for as many others as fit
+// write writes for the first client in waiting, which is the caller, and for as many others as fit
 // in pendBytes.
-func (j *joint) write() {
+func (j *combiner) write() {
 	j.mu.Lock()
 	n, size := 0, 0
 	for n < len(j.waiting) && (n == 0 || size+j.waiting[n].pending.Size() <= pendBytes) {
@@ -59,12 +59,12 @@ func (j *joint) write() {
 }
 
 // writeAll writes the SETs of several clients as one batch.
-func (j *joint) writeAll(group []*writes) {
+func (j *combiner) writeAll(group []*writes) {
 	s := group[0].srv
-	if j.all == nil {
-		j.all = s.newWrites(pendBytes)
+	if j.merged == nil {
+		j.merged = s.newWrites(pendBytes)
 	}
-	all := j.all
+	all := j.merged
 	for _, w := range group {
 		from := len(all.pendKeys)
 		all.pending.Append(&w.pending)

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// TestJoint: the SETs that clients send while another one writes become one write for all, and all
-// get the same reply.
-func TestJoint(t *testing.T) {
+// TestCombiner: the SETs that clients send while another client writes are combined into one write,
+// and all clients get the same reply.
+func TestCombiner(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		s, g := startGroup(t, groupDB(t), true)
 		before := g.writes.Load()
@@ -26,9 +26,9 @@ func TestJoint(t *testing.T) {
 			}
 		}
 		for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
-			s.joint.mu.Lock()
-			n := len(s.joint.waiting)
-			s.joint.mu.Unlock()
+			s.combiner.mu.Lock()
+			n := len(s.combiner.waiting)
+			s.combiner.mu.Unlock()
 			if n == len(clients) { // including the writer
 				break
 			}

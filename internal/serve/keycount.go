@@ -14,9 +14,10 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// A plain SET does not check whether its key exists. With a lookup in the store for each SET, SETs
-// in a pipeline of 16 took 1.55 times the CPU time, in one of 100 1.7 times, with all keys in
-// memory; otherwise a lookup reads from disk. So no write counts keys.
+// A plain SET does not check whether its key exists. With a lookup in the store for each SET, and
+// all keys in memory, SETs took 1.55 times the CPU time in pipelines of 16 commands, and 1.7 times
+// in pipelines of 100. If not all keys are in memory, a lookup also reads from disk. So no write
+// counts keys.
 //
 // Instead the server keeps a snapshot with the numbers of its keys, and the names of the keys that
 // writes may have changed since. A count looks these keys up in that snapshot and in a new one,
@@ -24,10 +25,10 @@ import (
 // dropped, and the next count is a scan.
 
 const (
-	// changedShare bounds the changed keys: one in this many. Looking one key up twice takes about
-	// as long as reading this many in a scan.
+	// changedShare bounds the changed keys to one in this many. Looking up one key twice takes
+	// about as long as reading this many in a scan.
 	changedShare = 16
-	// changedKeys may change in any case, and changedBytes bounds the memory for their names.
+	// changedKeys may always change. changedBytes bounds the memory for their names.
 	changedKeys  = 1024
 	changedBytes = 8 << 20
 	// baseLifetime is how long a base may keep old entries from being dropped if no count is
@@ -42,11 +43,11 @@ type keyCount struct{ keys, expires int64 }
 
 // keyCounts counts the keys of all databases.
 type keyCounts struct {
-	mu   sync.Mutex // held by whoever counts; taken before world
+	mu   sync.Mutex // held while counting; taken before world
 	base atomic.Pointer[countBase]
 
-	// The last result, without keys that had expired, how long the last scan took and when it
-	// ended. Under mu.
+	// The last result, without keys that had expired; how long the last scan took, and when it
+	// ended. Guarded by mu.
 	found   map[uint32]keyCount
 	took    time.Duration
 	scanned time.Time
@@ -67,8 +68,8 @@ type countBase struct {
 	dropped bool
 }
 
-// noteChange is called before a write that may change the head of a key. World is held from here
-// until the write has ended, or is held exclusively.
+// noteChange is called before a write that may change the head of a key. World is held until that
+// write has ended.
 func (k *keyCounts) noteChange(head []byte) {
 	if b := k.base.Load(); b != nil {
 		b.mu.Lock()
@@ -110,7 +111,7 @@ func (b *countBase) note(head []byte) {
 
 func (b *countBase) full() bool { return b.n > b.limit || len(b.changed) > changedBytes }
 
-// drop ends a base: the next count is a scan, if there is no newer base by then.
+// drop ends a base: the next count is a scan, unless there is a newer base by then.
 func (k *keyCounts) drop(b *countBase) {
 	k.base.CompareAndSwap(b, nil)
 	b.mu.Lock()
@@ -122,7 +123,7 @@ func (k *keyCounts) drop(b *countBase) {
 	}
 }
 
-// dropOld drops a base that has not been used in baseLifetime, unless nothing was written since.
+// dropOld drops a base that is older than baseLifetime, unless nothing was written since.
 func (k *keyCounts) dropOld(s *Server) {
 	if b := k.base.Load(); b != nil && time.Since(b.made) > baseLifetime {
 		b.mu.Lock()
@@ -135,9 +136,9 @@ func (k *keyCounts) dropOld(s *Server) {
 }
 
 // count returns the numbers of keys that have not expired, by generation. alone means that the
-// caller holds world exclusively. With stale the numbers may be old if a new count would be a scan.
+// caller holds world exclusively, stale that the numbers may be old if a new count would be a scan.
 func (k *keyCounts) count(s *Server, alone, stale bool) (map[uint32]keyCount, error) {
-	if alone && !k.mu.TryLock() { // whoever holds mu may be waiting for world
+	if alone && !k.mu.TryLock() { // the goroutine that holds mu may be waiting for world
 		now := s.db.Snapshot()
 		defer now.Close()
 		raw, err := scanHeads(now, s.generations())
@@ -250,13 +251,13 @@ func (b *countBase) counted(dbs map[uint32]keyCount) {
 	}
 }
 
-// resolve returns the numbers of keys in a snapshot later than the base, or nil if that takes a
-// scan.
+// resolve returns the numbers of keys in a snapshot that is newer than the base, or nil if that
+// takes a scan.
 func (b *countBase) resolve(now *sift.Snapshot, gens []uint32) (map[uint32]keyCount, error) {
 	if b == nil {
 		return nil, nil
 	}
-	b.mu.Lock() // writes do not change a base that has ended, but drop may
+	b.mu.Lock() // writes do not change a base that was replaced, but drop may
 	defer b.mu.Unlock()
 	if b.dbs == nil {
 		return nil, nil
@@ -303,7 +304,8 @@ func (b *countBase) changedHeads() ([][]byte, error) {
 	return slices.CompactFunc(heads, bytes.Equal), nil
 }
 
-// countHead counts the key of a head: one or none. A nil snapshot has no keys.
+// countHead counts the key of a head: one, or none if it is not in the snapshot. A nil snapshot has
+// no keys.
 func countHead(snap *sift.Snapshot, key []byte) (n keyCount, err error) {
 	if snap == nil {
 		return keyCount{}, nil
@@ -400,7 +402,7 @@ func (s *Server) countExpired(snap *sift.Snapshot, gen uint32, most int64) (gone
 	return gone, nil
 }
 
-// countGone returns 1 for a key that had expired at a time, which counts no longer, else 0.
+// countGone returns 1 if a key had expired at the time now, and so no longer counts, otherwise 0.
 func (s *Server) countGone(h head, now int64) int64 {
 	if h.expiry == 0 || h.expiry > now {
 		return 0
@@ -411,9 +413,10 @@ func (s *Server) countGone(h head, now int64) int64 {
 
 // The numbers of keys are kept from one run to the next as a value under "m" "keys": its sequence
 // number, and for each database in turn how many keys it had and how many of them had an expiry, 8
-// bytes each. They are valid if that was the store's last write.
+// bytes each. They are valid if this was the last write to the store.
 
-// saveCounts makes the server's last write: the numbers of keys, if they are known.
+// saveCounts makes the server's last write, which is synced: the numbers of keys, or an empty value
+// under "m" "sync" if they are not known.
 func (s *Server) saveCounts() error {
 	k := &s.keyCounts
 	k.mu.Lock()
@@ -461,9 +464,9 @@ func (s *Server) readCounts() error {
 	return nil
 }
 
-// Repaired must be called after a repair of a database, which may have lost keys or brought old
-// ones back: it removes the numbers of keys that a server has saved. If no server wrote the
-// database, it does nothing.
+// Repaired must be called after a database was repaired. The repair may have lost keys, or restored
+// deleted ones, so Repaired removes the numbers of keys that a server has saved. If no server wrote
+// the database, it does nothing.
 func Repaired(db *sift.DB) error {
 	format, err := db.Get(metaFormat)
 	if errors.Is(err, sift.ErrNotFound) || err == nil && string(format) != formatVersion {

@@ -44,7 +44,7 @@ func counted(c *caller) (n keyCount) {
 	return n
 }
 
-// DBSIZE and INFO count the keys right, whatever changes them.
+// DBSIZE and INFO report the right numbers of keys, whatever changes the keys.
 func TestKeyCounts(t *testing.T) { everyWay(t, testKeyCounts) }
 
 func testKeyCounts(t *testing.T) {
@@ -124,16 +124,16 @@ func testKeyCounts(t *testing.T) {
 		c.do("SELECT", strconv.Itoa(number))
 		// A key may expire between two commands.
 		var size int64
-		var want, told keyCount
+		var want, reported keyCount
 		for range 100 {
 			want = counted(c)
-			size, told = c.do("DBSIZE").(int64), keyspaceOf(c, number)
-			if size == want.keys && told == want {
+			size, reported = c.do("DBSIZE").(int64), keyspaceOf(c, number)
+			if size == want.keys && reported == want {
 				break
 			}
 		}
-		if size != want.keys || told != want {
-			t.Fatalf("step %d: DBSIZE is %d, INFO has %v, want %v", i, size, told, want)
+		if size != want.keys || reported != want {
+			t.Fatalf("step %d: DBSIZE is %d, INFO has %v, want %v", i, size, reported, want)
 		}
 	}
 	if n := s.keyCounts.scans.Load(); n > 3 {
@@ -142,7 +142,7 @@ func testKeyCounts(t *testing.T) {
 }
 
 // In a transaction, DBSIZE and INFO are not wrong when a changed key's old value cannot be read.
-func TestKeyCountsInExecUnread(t *testing.T) {
+func TestKeyCountsInExecAfterReadError(t *testing.T) {
 	s, fsys := startFaulty(t, Config{Fsync: FsyncNo})
 	c := dial(t, s)
 	c.do("SET", "k", "v")
@@ -167,8 +167,8 @@ func TestKeyCountsInExecUnread(t *testing.T) {
 	}
 }
 
-// A count while clients write includes all keys that were acknowledged before it, and none that
-// were sent after it.
+// A count while clients write includes all keys whose writes were acknowledged before it, and none
+// whose writes were sent after it.
 func TestKeyCountsUnderWrites(t *testing.T) { everyWay(t, testKeyCountsUnderWrites) }
 
 func testKeyCountsUnderWrites(t *testing.T) {

@@ -8,7 +8,8 @@ import (
 	"github.com/siftdb/sift/internal/serve/resp"
 )
 
-// partArgs is how many arguments of a long command are processed before other clients may run.
+// partArgs is how many arguments of a long command are processed before commands of other clients
+// may run.
 const partArgs = 1000
 
 // parts calls fn with up to partArgs arguments at a time. Except in a transaction, other clients
@@ -38,7 +39,7 @@ func del(c *client, args [][]byte) {
 }
 
 // removeAll removes keys, whose stripes are locked, and counts those that existed. If one of them
-// cannot be read, all stay.
+// cannot be read, it removes none.
 func (c *client) removeAll(keys [][]byte, n *int64) error {
 	seen := map[string]bool{}
 	found := make([][]byte, 0, 4)
@@ -212,8 +213,8 @@ func persist(c *client, args [][]byte) {
 	}
 }
 
-// rename moves what a key holds to another key, perhaps of another database, and reports whether
-// the key existed. The stripes of both are locked.
+// rename moves what a key holds to another key, which may be in another database, and reports
+// whether the key existed. The stripes of both are locked.
 func (c *client) rename(from []byte, db int, to []byte) (bool, error) {
 	var h head
 	found, err := c.look(from, func(was head) error {

@@ -13,7 +13,7 @@ func keys(c *client, args [][]byte) {
 	reserved := 0
 	defer func() { c.reserve(-reserved) }()
 	err := c.eachKey(nil, func(key []byte, h head) (bool, error) {
-		if !glob(args[1], key) || c.srv.gone(h.expiry) {
+		if !glob(args[1], key) || c.srv.expiredNow(h.expiry) {
 			return true, nil
 		}
 		if n := len(key) + 24; !c.reserve(n) {
@@ -79,8 +79,8 @@ func (c *client) eachKey(from []byte, fn func(key []byte, h head) (bool, error))
 	return nil
 }
 
-// overlaidFrom returns the store's keys of the heads with a prefix that the current transaction has
-// changed and not removed, from a key of the database on, in order.
+// overlaidFrom returns the store's keys of heads that the current transaction has changed and not
+// removed: those with a prefix, from a key of the database on, in order.
 func (c *client) overlaidFrom(prefix, from string) (names []string) {
 	for name, v := range c.overlay {
 		if v != nil && name[:genLen] == prefix && name[genLen:] >= from {
@@ -113,7 +113,7 @@ func randomKey(c *client, args [][]byte) {
 	var chosen []byte
 	seen := 0
 	pick := func(key []byte, h head) (bool, error) {
-		if !c.srv.gone(h.expiry) {
+		if !c.srv.expiredNow(h.expiry) {
 			if seen++; rand.IntN(seen) == 0 {
 				chosen = bytes.Clone(key)
 			}

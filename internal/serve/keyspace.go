@@ -9,9 +9,9 @@ import (
 )
 
 // The keys and values of the store. Numbers in keys are big-endian. gen is the generation of a
-// database, 4 bytes. Each database has its own, and FLUSHDB gives it one that was never used, so
-// FLUSHDB takes no longer for many keys than for one. Entries of old generations are removed in
-// the background.
+// database, 4 bytes. No two databases share one, and FLUSHDB assigns one that was never used, so it
+// takes no longer for many keys than for one. Entries of old generations are removed in the
+// background.
 //
 //	"k" gen key              the head of a key: its kind, and a string's value
 //	"x" gen expiry key       a key's expiry in ms since 1970, 8 bytes, in order
@@ -28,9 +28,8 @@ import (
 //	                         ms since 1970, 8 bytes
 //	"c" ...                  used by the group itself
 //
-// A head is a type byte, plus 0x80 if 8 bytes of expiry follow, in ms since
-// 1970, and then a string's bytes or a filter's id, 8 bytes. The string "hi" that
-// expires at 1000 ms is
+// A head is a type byte, plus 0x80 if an expiry follows, 8 bytes, in ms since 1970; and then a
+// string's bytes, or a filter's id, 8 bytes. The string "hi" that expires at 1000 ms is
 //
 //	81 00000000000003e8 6869
 //
@@ -112,12 +111,13 @@ func appendHead(dst []byte, h head) []byte {
 // nowMs returns the time in ms since 1970, but never less than the floor of the group's clock.
 func (s *Server) nowMs() int64 { return max(time.Now().UnixMilli(), s.clock.floor.Load()) }
 
-// over reports whether an expiry, 0 for none, has passed. It reads the clock only if necessary.
-func (s *Server) over(expiry int64) bool { return expiry != 0 && expiry <= s.nowMs() }
+// expired reports whether an expiry, 0 for none, has passed. It reads the clock only if necessary.
+func (s *Server) expired(expiry int64) bool { return expiry != 0 && expiry <= s.nowMs() }
 
-// gone is over for a key that is missing from a reply because of that.
-func (s *Server) gone(expiry int64) bool {
-	over := s.over(expiry)
+// expiredNow is expired for a key that a reply reports as absent if it has expired: in a group it
+// records that.
+func (s *Server) expiredNow(expiry int64) bool {
+	over := s.expired(expiry)
 	if over {
 		s.sawExpired(expiry)
 	}
@@ -162,20 +162,20 @@ func redoKey(id, lsn uint64) []byte {
 	return binary.BigEndian.AppendUint64(filterKey(id, partRedo), lsn)
 }
 
-// look calls fn with a key's head, which is valid during the call, if the key exists and has not
-// expired, and reports whether that is so.
+// look calls fn with a key's head, which is valid during the call. If the key does not exist or has
+// expired, it does not, and found is false.
 func (w *writes) look(key []byte, fn func(head) error) (found bool, err error) {
 	err = w.view(key, func(v []byte) error {
 		h, err := decodeHead(v)
 		if err != nil {
 			return err
 		}
-		if w.srv.gone(h.expiry) {
+		if w.srv.expiredNow(h.expiry) {
 			return nil
 		}
 		found = true
-		if len(h.payload) > shortBytes || w.srv.large.any.Load() {
-			w.srv.saw(key, len(h.payload))
+		if len(h.payload) > shortBytes || w.srv.largeValues.any.Load() {
+			w.srv.noteSize(key, len(h.payload))
 		}
 		return fn(h)
 	})

@@ -10,16 +10,15 @@ import (
 	"github.com/siftdb/sift/internal/serve/resp"
 )
 
-// Commands on large values take a multiple of the value's memory while they run: the block that it
-// is read from, copies of it, and the batch that it is written with. So they wait until the
-// commands before them leave enough memory, and an event loop hands them to other goroutines
-// before it has read the value. The server knows how large a value is once it has read or written
-// it.
+// A command on a large value takes several times the value's memory while it runs: for the block
+// that it is read from, copies of it, and the batch that it is written with. So it waits until the
+// commands before it leave enough memory, and an event loop hands it over to another goroutine
+// before the value is read. The server knows the size of a value once it has read or written it.
 
-// largeCommands are the commands on large values in progress. No lock is held while waiting for
-// them.
+// largeCommands are the commands on large values that are in progress. A command that waits for
+// them holds no locks of the server.
 type largeCommands struct {
-	turn sync.Mutex // held by the next one
+	next sync.Mutex // held by the command that is the next to enter
 	mu   sync.Mutex
 	left sync.Cond // on mu: used has decreased
 	used int64
@@ -31,10 +30,10 @@ func (l *largeCommands) init(most int64) {
 	l.most = most
 }
 
-// enter waits until n of most bytes are free, or all of them if n is more.
+// enter waits until n of the most bytes are free, or all of them if n is more than most.
 func (l *largeCommands) enter(n int64) {
-	l.turn.Lock()
-	defer l.turn.Unlock()
+	l.next.Lock()
+	defer l.next.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for l.used > 0 && l.used+n > l.most {
@@ -50,7 +49,7 @@ func (l *largeCommands) leave(n int64) {
 	l.left.Signal()
 }
 
-// largeValues are the sizes of values that are not short, by hashes of their keys.
+// largeValues are the sizes of values above shortBytes, by hashes of their keys.
 type largeValues struct {
 	any   atomic.Bool
 	sizes [1 << 14]atomic.Uint32 // bits.Len of a size; 0: short, or not known
@@ -60,9 +59,9 @@ func (v *largeValues) at(seed maphash.Seed, key []byte) *atomic.Uint32 {
 	return &v.sizes[maphash.Bytes(seed, key)>>40%uint64(len(v.sizes))]
 }
 
-// saw records the size of a value that was read or is to be written.
-func (s *Server) saw(key []byte, size int) {
-	v := &s.large
+// noteSize records the size of a value that was read or is to be written.
+func (s *Server) noteSize(key []byte, size int) {
+	v := &s.largeValues
 	if size > shortBytes {
 		v.any.Store(true)
 		v.at(s.seed, key).Store(uint32(bits.Len(uint(size))))
@@ -98,13 +97,13 @@ func (s *Server) extended(cmd *command, args [][]byte) int64 {
 	return 1 << bits.Len64(size)
 }
 
-// largest returns a bound on the largest known value of a command's keys and on what the command
-// makes of it, 0 if all are short or not known.
+// largest returns an upper bound of the largest known value of a command's keys and of what the
+// command writes, 0 if all are short or not known.
 func (s *Server) largest(cmd *command, args [][]byte) (size int64) {
 	if cmd.flags&extends != 0 {
 		size = s.extended(cmd, args)
 	}
-	if !s.large.any.Load() {
+	if !s.largeValues.any.Load() {
 		return size
 	}
 	first, last, step := cmd.keyPlaces()
@@ -112,7 +111,7 @@ func (s *Server) largest(cmd *command, args [][]byte) (size int64) {
 		last += len(args)
 	}
 	for i := first; first > 0 && i <= min(last, len(args)-1); i += step {
-		if n := s.large.at(s.seed, args[i]).Load(); n > 0 {
+		if n := s.largeValues.at(s.seed, args[i]).Load(); n > 0 {
 			size = max(size, 1<<n)
 		}
 	}
@@ -121,13 +120,14 @@ func (s *Server) largest(cmd *command, args [][]byte) (size int64) {
 
 const (
 	// readCopies and writeCopies are how many copies of a large value a command holds, in addition
-	// to those for which memory is reserved, if it reads the value or if it was sent the value.
+	// to those for which memory is reserved: if it reads the value, and if the value is in its
+	// arguments.
 	readCopies  = 2
 	writeCopies = 3
 )
 
-// needs returns how much memory a command on large values has to wait for. It is 0 for other
-// commands and on an event loop, which does not wait.
+// needs returns how much memory a command on large values must wait for: 0 for other commands, and
+// on an event loop, which does not wait.
 func (c *client) needs(cmd *command, args [][]byte) (n int64) {
 	if c.r == nil || c.onLoop() {
 		return 0
@@ -139,8 +139,8 @@ func (c *client) needs(cmd *command, args [][]byte) (n int64) {
 	return n
 }
 
-// carryOutLarge carries out a command when n bytes are free for it.
-func (c *client) carryOutLarge(cmd *command, args [][]byte, n int64) {
+// runLarge runs a command when n bytes are free for it.
+func (c *client) runLarge(cmd *command, args [][]byte, n int64) {
 	held := c.held
 	if held { // the collected SETs belong to the current generations
 		if err := c.commit(); err != nil {
@@ -148,17 +148,17 @@ func (c *client) carryOutLarge(cmd *command, args [][]byte, n int64) {
 			return
 		}
 	}
-	c.release()          // so that others do not wait as well
-	c.moved.Store(never) // the client is not to blame for the wait
-	c.srv.larges.enter(n)
+	c.release()                 // so that others need not wait
+	c.lastProgress.Store(never) // so that evict spares the client while it waits
+	c.srv.largeCommands.enter(n)
 	defer func() {
-		c.srv.larges.leave(n)
-		c.moved.Store(time.Now().UnixMilli())
+		c.srv.largeCommands.leave(n)
+		c.lastProgress.Store(time.Now().UnixMilli())
 	}()
 	if held {
 		c.hold()
 	}
-	c.carryOutHeld(cmd, args)
+	c.runHeld(cmd, args)
 	if c.held && c.overlay == nil {
 		c.commitPending() // its error stays in c.err
 	}

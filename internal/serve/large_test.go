@@ -13,7 +13,7 @@ import (
 // called.
 func waiting(t *testing.T, s *Server, c *caller, pipeline ...[]string) (goOn func()) {
 	t.Helper()
-	s.larges.enter(s.larges.most)
+	s.largeCommands.enter(s.largeCommands.most)
 	var calls []byte
 	for _, call := range pipeline {
 		calls = appendCall(calls, call...)
@@ -23,13 +23,13 @@ func waiting(t *testing.T, s *Server, c *caller, pipeline ...[]string) (goOn fun
 		t.Fatal(err)
 	}
 	waitFor(t, "the client waits", func() bool {
-		if s.larges.turn.TryLock() {
-			s.larges.turn.Unlock()
+		if s.largeCommands.next.TryLock() {
+			s.largeCommands.next.Unlock()
 			return false
 		}
 		return true
 	})
-	return func() { s.larges.leave(s.larges.most) }
+	return func() { s.largeCommands.leave(s.largeCommands.most) }
 }
 
 // The SETs that a client has collected are written before it waits for memory: FLUSHALL may come in
@@ -54,7 +54,7 @@ func testLargeAfterSET(t *testing.T) {
 	}
 }
 
-// A client that waits for others' large values is not closed for doing nothing.
+// A client that waits for others' large values is not disconnected as idle.
 func TestLargeNotEvicted(t *testing.T) { everyWay(t, testLargeNotEvicted) }
 
 func testLargeNotEvicted(t *testing.T) {
@@ -131,9 +131,9 @@ func TestBitOp(t *testing.T) {
 	}
 	run := func(args [][]byte) string {
 		t.Helper()
-		c := lone(s)
+		c := localClient(s)
 		c.do(lookup(args[0]), args)
-		if err := c.settle(); err != nil {
+		if err := c.finishWrites(); err != nil {
 			t.Fatal(err)
 		}
 		return string(c.w.Buf)

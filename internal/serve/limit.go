@@ -14,8 +14,8 @@ type limitedListener struct {
 	room chan struct{}
 }
 
-// Accept waits for a connection, and closes those beyond the bound. Silent connections therefore
-// delay others no longer than their own time limit.
+// Accept waits for a connection, and closes those beyond the bound. So idle connections keep others
+// out only until they reach their time limit.
 func (l *limitedListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()

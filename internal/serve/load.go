@@ -49,7 +49,7 @@ func (s *Server) loadNamed(gen uint32, id uint64, key []byte) error {
 	}
 	if f.kind == kindNone {
 		// Older versions wrote the value that replaced a filter before they removed its name.
-		s.cfg.Logger.Warn("the name of a filter whose key holds something else is removed", "key", string(key), "filter", id)
+		s.cfg.Logger.Warn("removing the name of a filter whose key holds something else", "key", string(key), "filter", id)
 		var b sift.Batch
 		b.Delete(nameKey(gen, id))
 		return s.put(&b)
@@ -109,7 +109,7 @@ func (s *Server) loadFilter(f *filter) error {
 		}
 		lsn := binary.BigEndian.Uint64(e.Key[len(redo):])
 		if f.oldest = min(f.oldest, lsn); lsn < f.lsn {
-			continue // a checkpoint was about to remove it
+			continue // a checkpoint has replaced it
 		}
 		if lsn != f.lsn {
 			return fmt.Errorf("%w: a redo entry is missing", errHead)

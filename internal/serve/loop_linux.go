@@ -9,21 +9,22 @@ import (
 	"time"
 )
 
-// An event loop serves many clients on one goroutine. In each round it asks the kernel which
+// An event loop serves many clients on one goroutine. In each round it learns from the kernel which
 // clients have sent something, reads and executes that, makes one write to the store for all of
-// them, and only then sends the replies. Compared with a goroutine per client, that saves, per
-// command, a read that finds nothing, a goroutine switch and often a thread's wake-up.
+// them, and only then sends the replies. Compared with a goroutine per client, this saves, per
+// command, a read that finds nothing, a goroutine switch and often the wake-up of a thread.
 //
-// Nothing in a loop waits for a client: sockets do not block, and a client whose socket is full is
-// left alone until the kernel reports that it can be written. What may take long is handed over to
+// A loop never waits for a client: sockets do not block, and the loop sends nothing more to a full
+// socket until the kernel reports that it can be written. What may take long is handed over to
 // another goroutine, together with the client, which comes back afterwards: commands for which
-// isLong is true, those that EXEC or CLIENT PAUSE delays, syncs before a reply, and for a while all
-// commands if they have been slow lately, as when the store reads from a disk or delays writes.
+// isLong is true, those that EXEC or CLIENT PAUSE delays, and, for a while, all commands if they
+// have recently been slow, as when the store reads from a disk or delays writes. A sync before a
+// reply also runs on another goroutine, while its clients wait.
 //
-// A client may send a long pipeline and read the replies only afterwards: they may take a share of
-// the memory for requests and replies.
+// A client may send a long pipeline and read the replies only afterwards, as long as they take no
+// more than a share of the memory for requests and replies.
 //
-// A client belongs to one goroutine at a time: its loop's or, while event.away is set, another one.
+// A client belongs to one goroutine at a time: its loop's, or another one while event.away is set.
 //
 // There is a loop for each processor, but not all are in use: see balance.
 
@@ -32,13 +33,13 @@ const (
 	// fewBytes is how much is read from a client at once if memory is short: a Reader holds this
 	// much without reserving it.
 	fewBytes = 1 << 10
-	// The replies that one client has not read may take 1/oweShare of the memory for requests and
-	// replies.
-	oweShare = 4
+	// The replies that one client has not read may take 1/unreadShare of the memory for requests
+	// and replies.
+	unreadShare = 4
 	// turnCommands is how many commands of a client are executed in a round.
 	turnCommands = 1024
-	// roundCommands is how many commands are executed before their replies are sent: an EXEC waits
-	// for a round to end.
+	// roundCommands is how many commands are executed before their replies are sent. It is bounded
+	// because an EXEC waits for the end of the round.
 	roundCommands = 4096
 	// loopKept bounds each buffer that a loop keeps.
 	loopKept = 1 << 20
@@ -57,7 +58,7 @@ const (
 
 const allEvents = syscall.EPOLLIN | syscall.EPOLLOUT | syscall.EPOLLRDHUP | 1<<31 // edge-triggered
 
-// event is the loop's state of a client.
+// event is the state of a client that its loop keeps.
 type event struct {
 	fd       int
 	away     bool  // handed over to another goroutine
@@ -67,9 +68,9 @@ type event struct {
 	more     bool  // the Reader may hold a complete command
 	inRound  bool  // replies wait for the end of the round
 	again    bool  // in loop.again
-	blocked  bool  // the kernel takes no more
+	blocked  bool  // the socket is full
 	sent     int   // bytes of the replies that have been sent
-	stuck    int64 // ms when the kernel took no more; 0: it takes replies
+	stuck    int64 // ms when the socket became full; 0: it is not
 	stuckAt  int   // sent at that time
 }
 
@@ -89,25 +90,25 @@ const (
 )
 
 type loop struct {
-	srv         *Server
-	epoll, bell int // file descriptors; bell wakes the loop up
-	writes      *writes
-	clients     []*client // by file descriptor
-	buf         []byte
-	events      [maxEvents]syscall.EpollEvent
-	round       []*client // replies wait for the end of the round
-	again       []*client // there is more to do without an event
-	spare       []*client
-	waiting     []*client // for the next sync
-	syncing     bool
-	stuck       int // clients whose replies the kernel does not take
-	pace        time.Duration
-	wary        int // rounds left for which switches are read
-	slowUntil   time.Time
-	nextTick    time.Time
-	closing     bool
-	deadline    time.Time
-	helpers     sync.Pool // *writes
+	srv           *Server
+	epoll, wakeFD int // file descriptors; wakeFD wakes the loop up
+	writes        *writes
+	clients       []*client // by file descriptor
+	buf           []byte
+	events        [maxEvents]syscall.EpollEvent
+	round         []*client // replies wait for the end of the round
+	again         []*client // there is more to do without an event
+	spare         []*client
+	waiting       []*client // for the next sync
+	syncing       bool
+	stuck         int // clients whose sockets are full
+	pace          time.Duration
+	wary          int // rounds left for which switches are read
+	slowUntil     time.Time
+	nextTick      time.Time
+	closing       bool
+	deadline      time.Time
+	helpers       sync.Pool // *writes
 
 	mu     sync.Mutex
 	inbox  []message
@@ -121,13 +122,13 @@ type loop struct {
 	asleepSince atomic.Int64 // ns since 1970; 0: it is not
 }
 
-// post gives the loop a message, from any goroutine.
+// post sends a message to the loop, from any goroutine.
 func (l *loop) post(m message) {
 	l.mu.Lock()
 	l.inbox = append(l.inbox, m)
 	l.mail.Store(true)
 	if l.asleep.Load() && !l.freed {
-		ring(l.bell)
+		wakeUp(l.wakeFD)
 	}
 	l.mu.Unlock()
 }
@@ -150,7 +151,7 @@ func (l *loop) run() {
 			n = l.sleep()
 		}
 		now := time.Now()
-		l.carryOut(n, now)
+		l.runRound(n, now)
 		if l.srv.oneProc || l.handed.Load() > 0 || now.Sub(shared) > 10*shareEvery {
 			if now.Sub(shared) > shareEvery {
 				runtime.Gosched()
@@ -183,8 +184,8 @@ func (l *loop) sleep() int {
 	return sleepPoll(l.epoll, l.events[:], timeout)
 }
 
-// carryOut executes a round: n events, and the clients with more to do.
-func (l *loop) carryOut(n int, now time.Time) {
+// runRound executes a round: n events, and the clients with more to do.
+func (l *loop) runRound(n int, now time.Time) {
 	if n <= 0 && len(l.again) == 0 {
 		return
 	}
@@ -200,8 +201,8 @@ func (l *loop) carryOut(n int, now time.Time) {
 	}
 	for i := range max(n, 0) {
 		ev := &l.events[i]
-		if int(ev.Fd) == l.bell {
-			quiet(l.bell)
+		if int(ev.Fd) == l.wakeFD {
+			clearWakeUp(l.wakeFD)
 			continue
 		}
 		c := l.clients[ev.Fd]
@@ -251,7 +252,7 @@ func (l *loop) carryOut(n int, now time.Time) {
 	}
 }
 
-// later gives the client its next turn without an event.
+// later gives the client another turn in the next round, without an event.
 func (l *loop) later(c *client) {
 	if !c.event.again {
 		c.event.again = true
@@ -259,8 +260,8 @@ func (l *loop) later(c *client) {
 	}
 }
 
-// turn reads and carries out what a client has sent, and returns the number of commands. With
-// spread another goroutine carries it out.
+// turn reads and executes what a client has sent, and returns the number of commands. If spread is
+// set, another goroutine does so.
 func (l *loop) turn(c *client, ms int64, spread bool) (commands int) {
 	e := &c.event
 	switch {
@@ -272,7 +273,7 @@ func (l *loop) turn(c *client, ms int64, spread bool) (commands int) {
 	case c.killed.Load() && !c.quit:
 		l.close(c)
 		return 0
-	case len(c.w.Buf) > 0 && !(e.blocked && l.mayOwe(c)):
+	case len(c.w.Buf) > 0 && !(e.blocked && l.mayRunAhead(c)):
 		if !e.blocked {
 			l.send(c, ms)
 		}
@@ -305,9 +306,9 @@ func (l *loop) turn(c *client, ms int64, spread bool) (commands int) {
 	}
 	c.last.Store(ms)
 	e.more = false
-	handOn, mark := spread, len(c.w.Buf)
+	handOver, mark := spread, len(c.w.Buf)
 	l.writes.db, l.writes.clock = e.db, 0
-	for !handOn && !c.quit {
+	for !handOver && !c.quit {
 		n, err := c.r.Scan()
 		if err != nil {
 			c.refused(err)
@@ -318,21 +319,21 @@ func (l *loop) turn(c *client, ms int64, spread bool) (commands int) {
 		}
 		if n > shortArgs { // even collecting them takes long
 			c.r.Unread()
-			handOn = true
+			handOver = true
 			break
 		}
 		args, _ := c.r.Next()
 		cmd := c.lookup(args[0])
-		if l.leaves(c, cmd, args) || !l.hold() {
+		if l.mustHandOver(c, cmd, args) || !l.hold() {
 			c.r.Unread()
-			handOn = true
+			handOver = true
 			break
 		}
 		c.do(cmd, args)
 		if c.handOver {
 			c.handOver = false
 			c.r.Unread()
-			handOn = true
+			handOver = true
 			break
 		}
 		if commands++; commands == turnCommands || len(c.w.Buf)-mark >= replyBytes {
@@ -342,11 +343,11 @@ func (l *loop) turn(c *client, ms int64, spread bool) (commands int) {
 	}
 	e.db = l.writes.db
 	if err := c.r.Return(); err != nil && !c.quit {
-		handOn = false
+		handOver = false
 		c.refused(err)
 	}
-	if handOn && !c.quit {
-		l.handOn(c)
+	if handOver && !c.quit {
+		l.handOver(c)
 		return commands
 	}
 	if e.more || e.readable {
@@ -359,8 +360,9 @@ func (l *loop) turn(c *client, ms int64, spread bool) (commands int) {
 	return commands
 }
 
-// hold holds world until the end of the round. It reports false instead of waiting for a goroutine
-// that holds world exclusively, or waits to: other readers may delay that one for long.
+// hold holds world until the end of the round. It returns false if another goroutine holds world
+// exclusively, or waits for that: the wait could be long, since other readers may delay that
+// goroutine.
 func (l *loop) hold() bool {
 	if !l.writes.held {
 		l.writes.held = l.srv.world.TryRLock()
@@ -368,10 +370,11 @@ func (l *loop) hold() bool {
 	return l.writes.held
 }
 
-// leaves reports whether a command is left to another goroutine: because it may take long, or has
-// to wait, perhaps for a lock of a heavy command. With FsyncAlways no client gets a reply during a
-// sync anyway, so there it is better to collect more writes for the next one.
-func (l *loop) leaves(c *client, cmd *command, args [][]byte) bool {
+// mustHandOver reports whether the loop must hand a command over to another goroutine: because it
+// may take long or must wait, perhaps for a lock that a heavy command holds. During a sync, that
+// includes writes, but not with FsyncAlways: then no client gets a reply during a sync anyway, and
+// it is better to collect more writes for the next one.
+func (l *loop) mustHandOver(c *client, cmd *command, args [][]byte) bool {
 	return cmd != nil && (cmd.isLong(len(args), c.r.Size()) || l.srv.largest(cmd, args) > 0) || c.paused(cmd) ||
 		l.srv.heavy.Load() > 0 && (cmd == nil || cmd.flags&free == 0) ||
 		cmd != nil && cmd.flags&isWrite != 0 && l.srv.syncing.Load() && Fsync(l.srv.fsync.Load()) != FsyncAlways
@@ -381,8 +384,8 @@ func (l *loop) leaves(c *client, cmd *command, args [][]byte) bool {
 // that may wait.
 func (c *client) onLoop() bool { return c.loop.Load() != nil && !c.event.away }
 
-// handOn hands a client over to another goroutine, which executes what it has sent.
-func (l *loop) handOn(c *client) {
+// handOver hands a client over to another goroutine, which executes what the client has sent.
+func (l *loop) handOver(c *client) {
 	if c.wrote {
 		if err := l.writes.commit(); err != nil {
 			c.abort(err)
@@ -396,7 +399,7 @@ func (l *loop) handOn(c *client) {
 	go l.help(c)
 }
 
-// help is the goroutine that handOn starts.
+// help is the goroutine that handOver starts.
 func (l *loop) help(c *client) {
 	w := l.helpers.Get().(*writes)
 	c.writes = w
@@ -432,7 +435,7 @@ func (l *loop) help(c *client) {
 		c.refused(err)
 	}
 	w.needSync = w.needSync || c.wrote // perhaps on the loop
-	err := c.settle()
+	err := c.finishWrites()
 	if err != nil {
 		c.abort(err)
 	}
@@ -455,7 +458,7 @@ func (l *loop) finish(ms int64) {
 		err = w.commit()
 		w.release()
 	}
-	// Replies may show what clients of other loops wrote, so readers wait, too.
+	// Replies may show what clients of other loops wrote, so clients that only read wait, too.
 	unsynced := Fsync(l.srv.fsync.Load()) == FsyncAlways && l.srv.unsynced()
 	for _, c := range l.round {
 		c.event.inRound = false
@@ -502,9 +505,9 @@ func (c *client) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// mayOwe reports whether commands are executed although the client has not read the replies to
-// earlier ones.
-func (l *loop) mayOwe(c *client) bool {
+// mayRunAhead reports whether more commands are executed although the client has not read the
+// replies to earlier ones.
+func (l *loop) mayRunAhead(c *client) bool {
 	e := &c.event
 	if c.quit || l.closing || !e.more && !e.readable {
 		return false
@@ -515,15 +518,16 @@ func (l *loop) mayOwe(c *client) bool {
 		e.sent = 0
 	}
 	most := l.srv.cfg.RequestBytes
-	return int64(len(c.w.Buf)) < most/oweShare && l.srv.requestBytes.Load() < most/2 && c.w.Grow(replyBytes)
+	return int64(len(c.w.Buf)) < most/unreadShare && l.srv.requestBytes.Load() < most/2 && c.w.Grow(replyBytes)
 }
 
-// send sends replies until the kernel takes no more or, so that others need not wait, sendBytes.
+// send sends replies until the socket is full. So that others need not wait, it stops after
+// sendBytes, and continues in the next round.
 func (l *loop) send(c *client, ms int64) {
 	e := &c.event
 	c.safe = len(c.w.Buf)
-	for asked := 0; e.sent < len(c.w.Buf); {
-		if asked >= sendBytes {
+	for tried := 0; e.sent < len(c.w.Buf); {
+		if tried >= sendBytes {
 			l.later(c)
 			return
 		}
@@ -536,7 +540,7 @@ func (l *loop) send(c *client, ms int64) {
 			}
 			if e.stuck == 0 || e.sent-e.stuckAt >= sendBytes {
 				e.stuck, e.stuckAt = ms, e.sent
-				c.moved.Store(ms)
+				c.lastProgress.Store(ms)
 			}
 			if e.more || e.readable {
 				l.later(c)
@@ -548,7 +552,7 @@ func (l *loop) send(c *client, ms int64) {
 			return
 		}
 		e.sent += n
-		asked += len(part)
+		tried += len(part)
 	}
 	if e.stuck != 0 {
 		l.stuck--

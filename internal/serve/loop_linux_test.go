@@ -81,9 +81,9 @@ func canLock(mu interface {
 	return false
 }
 
-// The memory of a large filter is not allocated by an event loop, nor while a lock is held that
+// The memory of a large filter is not allocated by an event loop, nor while holding a lock that
 // others wait for.
-func TestLargeFilterHoldsNothing(t *testing.T) {
+func TestLargeFilterHoldsNoLock(t *testing.T) {
 	var made, bad atomic.Int32
 	var s *Server
 	o := redisbloom.BloomOptions{Capacity: 10 * largeFilter, Error: 0.01, Expansion: 2}
@@ -127,12 +127,12 @@ func TestLargeFilterHoldsNothing(t *testing.T) {
 		t.Errorf("%d filters created, %d while a lock was held", made.Load(), bad.Load())
 	}
 	if !lookup([]byte("bf.reserve")).isLong(4, 40) || !lookup([]byte("bf.insert")).isLong(4, 40) {
-		t.Error("an event loop carries out BF.RESERVE or BF.INSERT")
+		t.Error("an event loop executes BF.RESERVE or BF.INSERT")
 	}
 }
 
 // An event loop that has ended does not write to its eventfd, whose number may be another file's.
-func TestEndedLoopRingsNothing(t *testing.T) {
+func TestEndedLoopDoesNotWriteToWakeFD(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	l, err := s.newLoop()
 	if err != nil {
@@ -146,7 +146,7 @@ func TestEndedLoopRingsNothing(t *testing.T) {
 	}
 	defer syscall.Close(pipe[0])
 	defer syscall.Close(pipe[1])
-	l.bell = pipe[1]
+	l.wakeFD = pipe[1]
 	l.post(message{what: kicked, c: &client{srv: s}})
 	if n, err := syscall.Read(pipe[0], make([]byte, 8)); n > 0 {
 		t.Errorf("%d bytes were written to another file, %v", n, err)
@@ -218,7 +218,7 @@ func TestLoopsDoNotWaitForSync(t *testing.T) {
 // The SETs of a round may be from clients that have selected different databases.
 func TestPendingOfTwoDatabases(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
-	first, second := lone(s), lone(s)
+	first, second := localClient(s), localClient(s)
 	second.writes = first.writes
 	run := func(c *client, db int, call string) string {
 		args := fields(call)
@@ -232,7 +232,7 @@ func TestPendingOfTwoDatabases(t *testing.T) {
 	run(first, 1, "SET f v")
 	run(first, 1, "MSET k v l v")
 	run(second, 0, "SET k w")
-	if err := second.settle(); err != nil {
+	if err := second.finishWrites(); err != nil {
 		t.Fatal(err)
 	}
 	for _, step := range []struct {
@@ -255,9 +255,9 @@ func TestPendingOfTwoDatabases(t *testing.T) {
 	}
 }
 
-// A SET that is refused because an earlier write of the round failed is not carried out by a later
-// round, when it could replace a newer value.
-func TestRefusedSetIsForgotten(t *testing.T) {
+// A SET that fails because an earlier write of the round failed is not executed in a later round,
+// when it could replace a newer value.
+func TestRefusedSetIsDropped(t *testing.T) {
 	db, _ := faultyStore(t)
 	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
 	if err != nil {
@@ -265,7 +265,7 @@ func TestRefusedSetIsForgotten(t *testing.T) {
 	}
 	l := &loop{srv: s, writes: s.newWrites(loopKept)}
 	run := func(calls ...string) string {
-		c := lone(s)
+		c := localClient(s)
 		c.writes = l.writes
 		for _, call := range calls {
 			args := fields(call)
@@ -329,8 +329,8 @@ func TestLoopsDoNotPause(t *testing.T) {
 	c.conn.Write(appendCall(nil, "PING"))
 }
 
-// Nor does an event loop allocate the memory for a filter that grows much.
-func TestLargeGrowthLeavesTheLoop(t *testing.T) {
+// Neither does an event loop allocate the memory for a filter that grows much.
+func TestLargeGrowthIsHandedOver(t *testing.T) {
 	var grown, onLoop atomic.Int32
 	for _, name := range []string{"bf.madd", "cf.add"} {
 		cmd := commands[name]
@@ -401,8 +401,8 @@ func TestReadsStayOnLoopWhileHeavy(t *testing.T) {
 	}
 }
 
-// While CF.COMPACT or DUMP holds a large filter's lock, event loops leave commands that may wait for
-// it to other goroutines, and so they do with a CF.DEL after which the filter compacts itself.
+// While CF.COMPACT or DUMP holds a large filter's lock, event loops hand commands that may wait for
+// it over to other goroutines. They also hand over a CF.DEL that compacts the filter.
 func TestLoopsDoNotWaitForLongFilters(t *testing.T) {
 	db, _ := faultyStore(t)
 	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
@@ -413,17 +413,17 @@ func TestLoopsDoNotWaitForLongFilters(t *testing.T) {
 		t.Helper()
 		args := fields(call)
 		c.do(lookup(args[0]), args)
-		if err := c.settle(); err != nil {
+		if err := c.finishWrites(); err != nil {
 			t.Error(err)
 		}
 	}
-	c := lone(s)
+	c := localClient(s)
 	run(c, fmt.Sprint("CF.RESERVE c ", 16<<20))
 	f := filterOf(s, "c")
 	for f.cuckoo.Links() < 2 { // the same item soon finds no more room
 		run(c, "CF.ADD c x")
 	}
-	onLoop := lone(s)
+	onLoop := localClient(s)
 	onLoop.loop.Store(&loop{})
 	c.w.Reset()
 	if run(onLoop, "CF.DEL c x"); !onLoop.handOver || len(onLoop.w.Buf) > 0 {

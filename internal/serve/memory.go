@@ -12,20 +12,22 @@ const (
 	clientMemory = 48 << 10
 	// otherMemory is for flushes, compactions, and growth since the last adjustment.
 	otherMemory = 128 << 20
-	// garbageFactor is how much requests and replies take with garbage, relative to RequestBytes.
+	// garbageFactor is how much requests and replies take including garbage, relative to
+	// RequestBytes.
 	garbageFactor = 2
 )
 
 // When memory for requests and replies is short, clients that hold a share of it and have neither
-// sent nor read anything for shortTime are disconnected: otherwise others would be refused until
-// WriteTimeout, or forever if a client has sent half of a request. Redis does so with
+// sent nor read anything for shortTime are disconnected. Otherwise others would get errors until
+// WriteTimeout, or forever if a client has sent half of a request. Redis does the same with
 // maxmemory-clients.
 const (
 	shortTime  = 2 * time.Second
 	shortShare = 64
 )
 
-// evict disconnects clients that hold memory without using it, when others have been refused some.
+// evict disconnects clients that hold memory without using it, when there was not enough for
+// others.
 func (s *Server) evict() {
 	tick := time.NewTicker(s.shortTime / 4)
 	defer tick.Stop()
@@ -41,8 +43,8 @@ func (s *Server) evict() {
 		before := time.Now().UnixMilli() - s.shortTime.Milliseconds()
 		s.clientsMu.Lock()
 		for _, c := range s.clients {
-			if c.taken.Load() > s.cfg.RequestBytes/shortShare && c.last.Load() < before && c.moved.Load() < before {
-				s.cfg.Logger.Warn("closing a client that holds memory which others need", "from", c.addr, "bytes", c.taken.Load())
+			if c.taken.Load() > s.cfg.RequestBytes/shortShare && c.last.Load() < before && c.lastProgress.Load() < before {
+				s.cfg.Logger.Warn("closing a connection whose client holds memory that others need", "from", c.addr, "bytes", c.taken.Load())
 				s.stats.evicted.Add(1)
 				c.kill(nil)
 			}
@@ -51,9 +53,9 @@ func (s *Server) evict() {
 	}
 }
 
-// limitMemory sets the garbage collector's memory limit according to what is in memory. With a
-// looser limit the heap would grow to twice what is live, including filters. When the server is
-// closed, the previous limit is restored.
+// limitMemory keeps the garbage collector's memory limit at what is in memory, plus a margin. With
+// a higher limit the heap would grow to twice its live size, including filters. When the server is
+// closed, limitMemory restores the previous limit.
 func (s *Server) limitMemory() {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
 	tick := time.NewTicker(limitEvery)

@@ -31,8 +31,8 @@ func most(t *testing.T, pid int) int64 {
 	return kb << 10
 }
 
-// Whatever clients do, requests and replies take at most twice RequestBytes, with garbage, and the
-// process takes at most the sum in docs/serve.md. Under the race detector it takes more.
+// Whatever clients do, requests and replies take at most twice RequestBytes, including garbage, and
+// the process takes at most the sum in docs/serve.md. Under the race detector it takes more.
 func TestResidentMemory(t *testing.T) { everyWay(t, testResidentMemory) }
 
 func testResidentMemory(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// execBytes is the size of a transaction's changes from which on its commands may not change more. A
-// short command can write a long value, and the store refuses a batch of more than 1 GiB.
+// execBytes bounds a transaction's changes: above it, further writes fail. A short command can
+// write a long value, and the store rejects a batch of more than 1 GiB.
 const execBytes = 256 << 20
 
 var errExecOOM = errors.New("OOM the transaction has changed too much")
@@ -31,8 +31,8 @@ func discard(c *client, args [][]byte) {
 	c.w.OK()
 }
 
-// execCommand runs the queued commands with nothing between them, and makes one write to the store
-// of their changes, so that a crash leaves all of them or none. World is held exclusively.
+// execCommand runs the queued commands with nothing between them, and writes their changes to the
+// store as one batch, so that a crash leaves all of them or none. World is held exclusively.
 func execCommand(c *client, args [][]byte) {
 	if !c.queueing {
 		c.w.Error("ERR EXEC without MULTI")
@@ -64,7 +64,7 @@ func execCommand(c *client, args [][]byte) {
 		}
 		c.srv.took(c, cmd, args, start, time.Since(c.srv.started)-start)
 		if c.w.Refused || !c.w.Claim() {
-			c.w.Buf = c.w.Buf[:mark] // carryOut replaces the reply
+			c.w.Buf = c.w.Buf[:mark] // dispatch replaces the reply
 		}
 	}
 	c.inExec = false

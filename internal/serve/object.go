@@ -51,7 +51,8 @@ func object(c *client, args [][]byte) {
 	}
 }
 
-// badSubcommand refuses a subcommand that misfit has not refused.
+// badSubcommand replies with an error to a subcommand that misfit accepts, but the command does
+// not.
 func (c *client) badSubcommand(args [][]byte) {
 	c.w.Error("ERR unknown subcommand or wrong number of arguments for '" + string(clip(cString(args[1]), 128)) + "'. Try " +
 		strings.ToUpper(string(args[0])) + " HELP.")

@@ -1,10 +1,10 @@
 package serve
 
 // largePending is the size from which collected SETs count as a large MSET, whose stripes are
-// locked no longer than the write takes. A key's old entry in the expiry index has no effect once
-// the key has changed, so such entries are looked up before the write and removed after it, some at
-// a time. If others change the key in between, or after a crash, an entry may stay; the sweeper
-// removes it when it is due.
+// locked only for the write itself. Old entries of its keys in the expiry index have no effect once
+// the keys have changed, so they are looked up before the write and removed after it, some at a
+// time. If another client changes a key in between, or after a crash, an old entry may remain; the
+// sweeper removes it when it is due.
 const largePending = 2 * pendBytes
 
 // oldExpiry is the expiry of a key before it is overwritten.
@@ -39,7 +39,7 @@ func (w *writes) findOld() (old []oldExpiry, err error) {
 	return old, nil
 }
 
-// removeOld removes the old entries of keys in the expiry index, unless a key has the same expiry
+// removeOld removes the old entries of keys from the expiry index, unless a key has the same expiry
 // again.
 func (w *writes) removeOld(old []oldExpiry) error {
 	selected := w.db

@@ -9,7 +9,7 @@ import (
 )
 
 // indexed returns the number of entries in the expiry index.
-func indexed(t *testing.T, s *Server) (n int) {
+func indexEntries(t *testing.T, s *Server) (n int) {
 	t.Helper()
 	for _, err := range s.db.Scan(&sift.IterOptions{Prefix: []byte{spaceExpiry}}) {
 		if err != nil {
@@ -37,13 +37,13 @@ func testLargeMSETOverExpiring(t *testing.T) {
 			c.do("SET", key, "old", "PX", fmt.Sprint(1_000_000_000+i))
 		}
 	}
-	if got, want := indexed(t, s), 2*n/3; got != want {
+	if got, want := indexEntries(t, s), 2*n/3; got != want {
 		t.Fatalf("%d entries, want %d", got, want)
 	}
 	if got := c.do(call...); got != simple("OK") {
 		t.Fatal(got)
 	}
-	if got := indexed(t, s); got != 0 {
+	if got := indexEntries(t, s); got != 0 {
 		t.Errorf("%d entries are left", got)
 	}
 	for i := range n {
@@ -53,9 +53,10 @@ func testLargeMSETOverExpiring(t *testing.T) {
 	}
 }
 
-// Others change keys after a large MSET has looked up their old expiries: a key that has the same
-// expiry again keeps its entry in the index, and an entry made in between has no effect.
-func TestOldExpiryMeanwhile(t *testing.T) {
+// If other clients change keys after a large MSET has looked up their old expiries, a key that has
+// the same expiry again keeps its entry in the index, and an entry that was added in between has no
+// effect.
+func TestOldExpiryWithConcurrentChange(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	c := dial(t, s)
 	at := s.nowMs() + 1_000_000
@@ -80,7 +81,7 @@ func TestOldExpiryMeanwhile(t *testing.T) {
 	c.do("SET", "kept", "v")
 	w.release()
 	s.expiring.due(0)
-	waitFor(t, "the sweeper removes the entry", func() bool { return indexed(t, s) == 2 })
+	waitFor(t, "the sweeper removes the entry", func() bool { return indexEntries(t, s) == 2 })
 	if got := c.do("GET", "kept"); got != "v" {
 		t.Errorf("kept: %v", got)
 	}

@@ -17,7 +17,7 @@ func testConfigPassword(t *testing.T) {
 	if got := c.do("PING"); got != simple("PONG") {
 		t.Errorf("a client that was connected before: %v", got)
 	}
-	stranger := dial(t, s)
+	unauth := dial(t, s)
 	for _, step := range []struct {
 		args []string
 		want any
@@ -27,7 +27,7 @@ func testConfigPassword(t *testing.T) {
 		{[]string{"AUTH", "abc\x00def"}, simple("OK")},
 		{[]string{"CONFIG", "SET", "requirepass", ""}, simple("OK")},
 	} {
-		if got := stranger.do(step.args...); got != step.want {
+		if got := unauth.do(step.args...); got != step.want {
 			t.Errorf("%q: %v, want %v", step.args, got, step.want)
 		}
 	}
@@ -39,7 +39,7 @@ func testConfigPassword(t *testing.T) {
 	}
 }
 
-// When no password is required any more, a client that has not given it need not do so, and is not
+// When the password is removed, a client that has not authenticated need not do so, and is not
 // disconnected.
 func TestPasswordRemoved(t *testing.T) { everyWay(t, testPasswordRemoved) }
 
@@ -48,13 +48,13 @@ func testPasswordRemoved(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo, AuthTimeout: limit})
 	c := dial(t, s)
 	c.do("CONFIG", "SET", "requirepass", "p")
-	stranger := dial(t, s)
-	if got := stranger.do("PING"); got != failure("NOAUTH Authentication required.") {
+	unauth := dial(t, s)
+	if got := unauth.do("PING"); got != failure("NOAUTH Authentication required.") {
 		t.Errorf("without the password: %v", got)
 	}
 	c.do("CONFIG", "SET", "requirepass", "")
 	for range 2 {
-		if got := stranger.do("PING"); got != simple("PONG") {
+		if got := unauth.do("PING"); got != simple("PONG") {
 			t.Errorf("when none is required any more: %v", got)
 		}
 		time.Sleep(limit * 5 / 4)

@@ -6,11 +6,11 @@ import (
 	"unsafe"
 )
 
-// System calls that do not block are made as raw ones, because notifying the scheduler costs a good
-// part of what they cost themselves. Writes of more than shortCopy do notify it.
+// System calls that do not block are raw ones, which do not notify Go's scheduler: notifying it
+// costs a good part of what they cost themselves. Writes of more than shortCopy do notify it.
 const shortCopy = 64 << 10
 
-// poll fills events with those that there are, without waiting, and returns their number.
+// poll stores the events that are ready, without waiting, and returns their number.
 func poll(epoll int, events []syscall.EpollEvent) int {
 	n, _, errno := syscall.RawSyscall6(syscall.SYS_EPOLL_PWAIT, uintptr(epoll), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), 0, 0, 0)
 	if errno != 0 {
@@ -64,13 +64,13 @@ func write(fd int, p []byte) (int, error) {
 	}
 }
 
-// ring adds to an eventfd, which makes it readable; quiet resets it.
-func ring(fd int) {
+// wakeUp adds to an eventfd, which makes it readable; clearWakeUp resets it.
+func wakeUp(fd int) {
 	one := [8]byte{1, 1, 1, 1, 1, 1, 1, 1} // not 0 in either byte order
 	write(fd, one[:])
 }
 
-func quiet(fd int) {
+func clearWakeUp(fd int) {
 	var b [8]byte
 	read(fd, b[:])
 }

@@ -124,7 +124,7 @@ func msetNX(c *client, args [][]byte) {
 	}
 }
 
-// getEX is GETEX. The time is checked only if the key exists.
+// getEX is GETEX. The expiry is checked only if the key exists.
 func getEX(c *client, args [][]byte) {
 	o, err := parseStringOptions(args[2:], "getex")
 	if c.reply(err) {
@@ -143,7 +143,7 @@ func getEX(c *client, args [][]byte) {
 		}
 		switch {
 		case o.time == nil && !o.persist, old == expiry:
-		case c.srv.over(expiry):
+		case c.srv.expired(expiry):
 			c.remove(args[1])
 		default:
 			c.setString(args[1], was, expiry)

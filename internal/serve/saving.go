@@ -70,8 +70,8 @@ func waitCommand(c *client, args [][]byte) {
 	}
 }
 
-// shutdown is SHUTDOWN: it makes Serve return, whose caller closes the server. Whatever the
-// arguments, no acknowledged write is lost.
+// shutdown is SHUTDOWN: it makes Serve return, and the caller of Serve then closes the server.
+// Whatever the arguments, no acknowledged write is lost.
 func shutdown(c *client, args [][]byte) {
 	for _, a := range args[1:] {
 		if is(a, "ABORT") {

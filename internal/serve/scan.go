@@ -10,9 +10,9 @@ import (
 )
 
 // cursors stores the positions of scans. A key can be longer than a cursor, so a cursor is a number
-// that the server assigns. The oldest are dropped. The first number is random: one that was
-// assigned before a restart, or by another node, should be unknown, and not a position of another
-// scan.
+// that the server assigns. The oldest are dropped. The first number is random, so that a cursor
+// from before a restart, or of another node, is most likely unknown, and not the position of
+// another scan.
 type cursors struct {
 	mu     sync.Mutex
 	oldest uint64 // cursors below have been dropped
@@ -57,7 +57,7 @@ func (k *cursors) get(id uint64) ([]byte, bool) {
 
 func scan(c *client, args [][]byte) {
 	id, ok := int64(0), true
-	if len(cString(args[1])) > 0 { // otherwise it is 0 in Redis
+	if len(cString(args[1])) > 0 { // to Redis an empty cursor is 0
 		id, ok = resp.ParseInt(args[1])
 	}
 	if !ok {
@@ -106,7 +106,7 @@ func scan(c *client, args [][]byte) {
 			return false, nil
 		}
 		n--
-		if (only == "" || strings.EqualFold(only, h.kind.String())) && (match == nil || glob(match, key)) && !c.srv.gone(h.expiry) {
+		if (only == "" || strings.EqualFold(only, h.kind.String())) && (match == nil || glob(match, key)) && !c.srv.expiredNow(h.expiry) {
 			keys = append(keys, bytes.Clone(key))
 			size += len(key)
 		}

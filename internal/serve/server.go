@@ -21,9 +21,9 @@ import (
 
 // Locks are taken in this order: makeMu or world, stripes by number, one filter, growMu or
 // watches.mu. Commands hold world for reading; those that must run alone, such as EXEC and
-// FLUSHALL, for writing. A key's stripe is held while its head changes, and a filter's own lock
-// while its bits change. A stripe has a second lock for its map of filters, so that commands on
-// filters do not wait for a long write of strings.
+// FLUSHALL, for writing. A key's stripe is held while its head changes, and a filter's lock while
+// its bits change. A stripe has a second lock for its map of filters, so that commands on filters
+// do not wait for a long write of strings.
 
 const (
 	numStripes   = 64
@@ -36,7 +36,7 @@ type stripe struct {
 	filters map[string]*filter // by the store's key of their heads; changes under both locks
 }
 
-// lock holds the stripe for a change that may be one of its filters.
+// lock locks the stripe for a change that may affect its filters.
 func (st *stripe) lock() {
 	st.mu.Lock()
 	st.names.Lock()
@@ -69,16 +69,16 @@ type Server struct {
 	heavy               atomic.Int32 // heavy commands in progress, for which others may wait
 	failed              atomic.Bool  // a write to the store failed: read-only from now on
 
-	joint    joint
-	large    largeValues
-	expiring expiring
-	sweeps   atomic.Int64 // how often the sweeper has read the index
-	watches  watches
-	watching atomic.Int64 // how many keys are watched
+	combiner    combiner
+	largeValues largeValues
+	expiring    expiring
+	sweeps      atomic.Int64 // how often the sweeper has read the index
+	watches     watches
+	watching    atomic.Int64 // how many keys are watched
 
 	checkpoints chan *filter
 	garbage     chan uint64 // ids of filters to remove; 0: see oldLeft
-	oldLeft     atomic.Bool // the collector is to look for entries that no key has any longer
+	oldLeft     atomic.Bool // the collector must look for entries that no longer belong to a key
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -92,13 +92,13 @@ type Server struct {
 	// their replies are confirmed. It is taken after world.
 	unconfirmed sync.RWMutex
 
-	// For a server behind a front end: clients that use the server hold gate for reading; it is
-	// taken before world.
-	gate sync.RWMutex
-	shut bool // changes under gate
+	// For a server behind a front end: clients that use the server hold gate for reading, which
+	// they take before world.
+	gate     sync.RWMutex
+	detached bool // changes under gate
 }
 
-// front is the part of a Server that belongs to clients and not to a store. The servers of several
+// front is the part of a Server that belongs to clients and not to a store. The servers of a node's
 // groups share one.
 type front struct {
 	root   *Server // the server of clients that use no other
@@ -112,10 +112,10 @@ type front struct {
 	makeMu      sync.Mutex // one large filter is made at a time
 
 	requestBytes  atomic.Int64
-	strangerBytes atomic.Int64  // the part of clients that have not authenticated
-	short         atomic.Bool   // a client was refused memory
+	unauthBytes   atomic.Int64  // the part that clients take which have not authenticated
+	short         atomic.Bool   // there was not enough memory for a client
 	shortTime     time.Duration // shortTime, except in tests
-	larges        largeCommands
+	largeCommands largeCommands
 	fsync         atomic.Int32
 	requirePass   atomic.Pointer[string]
 
@@ -153,7 +153,7 @@ func newFront(cfg Config, root *Server) *front {
 	f.fsync.Store(int32(cfg.Fsync))
 	f.requirePass.Store(&cfg.Password)
 	f.defaults.init()
-	f.larges.init(cfg.RequestBytes / 2)
+	f.largeCommands.init(cfg.RequestBytes / 2)
 	f.slowlog.slower.Store(10_000)
 	f.slowlog.most.Store(128)
 	f.stats.lastSave.Store(f.started.Unix())
@@ -215,7 +215,8 @@ func (s *Server) load() error {
 	return nil
 }
 
-// unloadFilters gives back the filters' share of the memory that the servers of a front end share.
+// unloadFilters releases the filters' part of the memory for filters, which the servers of a front
+// end share.
 func (s *Server) unloadFilters() {
 	for i := range s.stripes {
 		for _, f := range s.stripes[i].filters {
@@ -279,13 +280,13 @@ func (s *Server) openKeyspace() error {
 			if err != nil {
 				return err
 			}
-			return errors.New("serve: the database holds keys that no server wrote; give the server a directory of its own")
+			return errors.New("serve: the database holds keys that no server wrote; give the server an empty directory")
 		}
 		return s.db.Write(&b, sift.Sync)
 	case err != nil:
 		return err
 	case string(format) != formatVersion:
-		return fmt.Errorf("serve: the database is of format %q, not %q", format, formatVersion)
+		return fmt.Errorf("serve: the database has format %q; this server reads format %q", format, formatVersion)
 	}
 	if err := s.readGens(); err != nil {
 		return err
@@ -302,7 +303,7 @@ func (s *Server) openKeyspace() error {
 	return it.Close()
 }
 
-// Listen starts to listen and to work in the background. Call Serve next, or Close.
+// Listen opens the port and starts the background tasks. Call Serve or Close afterwards.
 func (s *Server) Listen() error {
 	ln, err := net.Listen("tcp", s.cfg.Addr)
 	if err != nil {
@@ -360,7 +361,7 @@ func (s *Server) Serve() error {
 			if errors.Is(err, net.ErrClosed) {
 				return fmt.Errorf("serve: %w", err)
 			}
-			// Most likely there are no file descriptors left, until others are closed.
+			// Most likely the process has run out of file descriptors.
 			s.cfg.Logger.Warn("accepting a connection failed", "err", err)
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 			select {
@@ -374,8 +375,8 @@ func (s *Server) Serve() error {
 	}
 }
 
-// Close stops accepting, lets the commands in progress end, and returns when everything has been
-// written. It waits up to grace for clients to read their replies.
+// Close stops accepting clients, completes the commands in progress, and returns when everything
+// has been written. It waits up to grace for clients to read their replies.
 func (s *Server) Close(grace time.Duration) error {
 	if s.cancel == nil {
 		return nil
@@ -422,7 +423,7 @@ func (s *Server) stripeOf(key []byte) int { return int(maphash.Bytes(s.seed, key
 
 func (s *Server) stripe(key []byte) *stripe { return &s.stripes[s.stripeOf(key)] }
 
-// stripesOf returns the stripes of a set of bits, in the order in which they are locked.
+// stripesOf returns the stripes in a bit set, in the order in which they are locked.
 func (s *Server) stripesOf(set uint64) iter.Seq[*stripe] {
 	return func(yield func(*stripe) bool) {
 		for ; set != 0; set &= set - 1 {
@@ -433,7 +434,8 @@ func (s *Server) stripesOf(set uint64) iter.Seq[*stripe] {
 	}
 }
 
-// put writes a batch. A crash of the process does not lose it afterwards, a power cut may.
+// put writes a batch. After it has returned, a crash of the process does not lose the batch, but a
+// power cut may.
 func (s *Server) put(b *sift.Batch) error {
 	if s.failed.Load() {
 		return s.failure()
@@ -446,8 +448,8 @@ func (s *Server) put(b *sift.Batch) error {
 	return nil
 }
 
-// sync makes durable all writes that a client can have seen. A write can be seen before it is
-// counted in puts, so as long as one is in progress there is something to sync.
+// sync makes all writes durable that a client can have seen. A client can see a write before it is
+// counted in puts, so while one is in progress there is something to sync.
 func (s *Server) sync() error {
 	if s.cfg.Group != nil {
 		return s.confirm()

@@ -13,7 +13,7 @@ import (
 type setting struct {
 	name string
 	get  func(s *Server) string
-	set  func(s *Server, value string) string // returns what is wrong, or ""; nil: it is fixed
+	set  func(s *Server, value string) string // returns what is wrong, or ""; nil: the parameter cannot be set
 }
 
 func fixed(name string, get func(s *Server) string) setting { return setting{name: name, get: get} }
@@ -52,8 +52,8 @@ func filterNumber(name string, bounds func(d *defaults) (low, high int64), at fu
 	}}
 }
 
-// from returns constant bounds.
-func from(low, high int64) func(*defaults) (int64, int64) {
+// fixedBounds returns bounds that do not depend on other settings.
+func fixedBounds(low, high int64) func(*defaults) (int64, int64) {
 	return func(*defaults) (int64, int64) { return low, high }
 }
 
@@ -89,15 +89,15 @@ var settings = []setting{
 		s.defaults.setRate(min(rate, maxErrorRate))
 		return ""
 	}},
-	filterNumber("bf-expansion-factor", from(0, maxExpansion), func(s *Server) variable { return &s.defaults.bloomExpansion }),
-	filterNumber("bf-initial-size", from(1, maxCapacity), func(s *Server) variable { return &s.defaults.bloomCapacity }),
+	filterNumber("bf-expansion-factor", fixedBounds(0, maxExpansion), func(s *Server) variable { return &s.defaults.bloomExpansion }),
+	filterNumber("bf-initial-size", fixedBounds(1, maxCapacity), func(s *Server) variable { return &s.defaults.bloomCapacity }),
 	filterNumber("cf-bucket-size", func(d *defaults) (int64, int64) { return 1, min(d.cuckooCapacity.Load()/2, 255) },
 		func(s *Server) variable { return &s.defaults.cuckooBucket }),
-	filterNumber("cf-expansion-factor", from(0, maxExpansion), func(s *Server) variable { return &s.defaults.cuckooExpansion }),
+	filterNumber("cf-expansion-factor", fixedBounds(0, maxExpansion), func(s *Server) variable { return &s.defaults.cuckooExpansion }),
 	filterNumber("cf-initial-size", func(d *defaults) (int64, int64) { return 2 * d.cuckooBucket.Load(), maxCapacity },
 		func(s *Server) variable { return &s.defaults.cuckooCapacity }),
-	filterNumber("cf-max-expansions", from(1, 65536), func(s *Server) variable { return &s.defaults.cuckooLinks }),
-	filterNumber("cf-max-iterations", from(1, 65535), func(s *Server) variable { return &s.defaults.cuckooIterations }),
+	filterNumber("cf-max-expansions", fixedBounds(1, 65536), func(s *Server) variable { return &s.defaults.cuckooLinks }),
+	filterNumber("cf-max-iterations", fixedBounds(1, 65535), func(s *Server) variable { return &s.defaults.cuckooIterations }),
 	fixed("bind", func(s *Server) string { return s.cfg.Addr[:strings.LastIndexByte(s.cfg.Addr, ':')] }),
 	fixed("daemonize", func(*Server) string { return "no" }),
 	fixed("databases", func(*Server) string { return strconv.Itoa(numDatabases) }),

@@ -70,8 +70,8 @@ func TestFilterSettings(t *testing.T) {
 	}
 }
 
-// A cuckoo filter with cf-max-expansions links takes no more items, but a command that adds many
-// may exceed that number on its way, as in RedisBloom.
+// A cuckoo filter with cf-max-expansions links accepts no more items, but a single command that
+// adds many items may exceed that number, as in RedisBloom.
 func TestMaxExpansions(t *testing.T) {
 	dir := t.TempDir()
 	var header string

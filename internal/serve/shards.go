@@ -14,10 +14,10 @@ import (
 )
 
 // A node of several groups has a front end, which owns the clients, and a server with a database
-// for each group that it is in. A command goes to the server of its key's slot. What a client's
-// commands collect with these servers is settled with all of them at once, before the replies are
-// sent. Commands without a key are executed by the front end; those about all keys of the node by
-// the servers that lead, one after the other, after everything has been settled.
+// for each group that it is in. A command goes to the server of its key's slot. The writes that a
+// client's commands have collected for these servers are finished concurrently, before the replies
+// are sent. The front end executes commands without a key. Commands on all keys of the node are
+// executed by the servers that lead, one after the other, after all collected writes are finished.
 
 // Shards are the groups that share the slots, in the order of the slots. Its methods are called by
 // many goroutines.
@@ -26,9 +26,10 @@ type Shards interface {
 	// this node, whose server is attached or about to be. It waits for a while if none is known,
 	// and returns "" if there is still none.
 	Leader(ctx context.Context, shard int) (addr string, self bool)
-	// States returns the states of the groups; of those that the node is not in, less is known.
+	// States returns the states of the groups. Of groups that the node is not in, it knows only the
+	// leader and the members.
 	States() []GroupState
-	// Manage executes CLUSTER NODE, with which nodes talk to each other.
+	// Manage executes CLUSTER NODE, which nodes send to each other.
 	Manage(args []string) (reply string, err error)
 }
 
@@ -57,7 +58,7 @@ func (s *Server) Detach() {
 	(*s.shards.servers.Load())[s.cfg.Shard].CompareAndSwap(s, nil)
 	s.cancel()
 	s.gate.Lock()
-	s.shut = true
+	s.detached = true
 	s.gate.Unlock()
 	s.tasks.Wait()
 	if b := s.keyCounts.base.Load(); b != nil {
@@ -99,38 +100,38 @@ func shardOf(slot, n int) int { return slot * n / numSlots }
 // firstSlot returns the first slot of a shard.
 func firstSlot(shard, n int) int { return (shard*numSlots + n - 1) / n }
 
-// turn is a client's use of one server, from a command that goes to it until it is settled.
-type turn struct {
+// session is a client's use of one server, from the first command that goes to it until the writes
+// of its commands are finished.
+type session struct {
 	srv         *Server
 	writes      *writes
 	pendedIn    uint64
 	unconfirmed bool
 }
 
-// mostAside is how many servers a client may use in addition to the current one.
+// mostAside is how many sessions a client may have in addition to the current one.
 const mostAside = 63
 
-// turn returns the client's use of its current server.
-func (c *client) turn() turn { return turn{c.srv, c.writes, c.pendedIn, c.unconfirmed} }
+// session returns the client's current session.
+func (c *client) session() session { return session{c.srv, c.writes, c.pendedIn, c.unconfirmed} }
 
-// take makes the client continue with t.
-func (c *client) take(t turn) {
+// resume makes t the current session.
+func (c *client) resume(t session) {
 	t.writes.clock = c.clock
 	c.srv, c.writes, c.pendedIn, c.unconfirmed = t.srv, t.writes, t.pendedIn, t.unconfirmed
 }
 
-// turnTo makes the client use a server; its use of the current one is set aside. It returns false,
-// and does nothing, if the client would have to wait, or to let others run, while it holds locks
-// that others wait for.
-func (c *client) turnTo(s *Server, cmd *command) bool {
+// switchTo makes the client use a server, and sets its current session aside. It returns false, and
+// does nothing, if the client might have to wait while it holds locks that others wait for.
+func (c *client) switchTo(s *Server, cmd *command) bool {
 	if c.srv == c.srv.root || c.asideErr != nil || cmd.flags&(exclusive|unlocked) != 0 {
 		return false
 	}
 	size := c.pending.Size()
 	for i, t := range c.aside {
 		if t.srv == s && t.writes.held {
-			c.aside[i] = c.turn()
-			c.take(t)
+			c.aside[i] = c.session()
+			c.resume(t)
 			return true
 		}
 		if size += t.writes.pending.Size(); t.srv == s {
@@ -140,19 +141,20 @@ func (c *client) turnTo(s *Server, cmd *command) bool {
 	if len(c.aside) == mostAside || size > pendBytes || !s.gate.TryRLock() {
 		return false
 	}
-	if s.shut || !s.world.TryRLock() {
+	if s.detached || !s.world.TryRLock() {
 		s.gate.RUnlock()
 		return false
 	}
 	w := s.collectors.Get().(*writes)
 	w.srv, w.held, w.db = s, true, c.db
-	c.aside = append(c.aside, c.turn())
-	c.take(turn{srv: s, writes: w})
+	c.aside = append(c.aside, c.session())
+	c.resume(session{srv: s, writes: w})
 	return true
 }
 
-// settleAside settles the uses of servers that were set aside. Errors are joined in asideErr.
-func (c *client) settleAside() {
+// finishAside finishes the writes of the sessions that were set aside. It joins errors into
+// asideErr.
+func (c *client) finishAside() {
 	if len(c.aside) == 0 {
 		return
 	}
@@ -160,7 +162,7 @@ func (c *client) settleAside() {
 	var all sync.WaitGroup
 	replies := len(c.w.Buf) > 0
 	for i := range c.aside {
-		all.Go(func() { errs[i] = c.aside[i].settle(replies) })
+		all.Go(func() { errs[i] = c.aside[i].finishWrites(replies) })
 	}
 	all.Wait()
 	for i, t := range c.aside {
@@ -174,31 +176,31 @@ func (c *client) settleAside() {
 	c.asideErr = errors.Join(append(errs, c.asideErr)...)
 }
 
-// settleAll is settle if uses of servers were set aside.
-func (c *client) settleAll() error {
+// finishAll is finishWrites if sessions were set aside.
+func (c *client) finishAll() error {
 	now := make(chan error, 1)
-	t, replies := c.turn(), len(c.w.Buf) > 0
-	go func() { now <- t.settle(replies) }()
-	c.settleAside()
+	t, replies := c.session(), len(c.w.Buf) > 0
+	go func() { now <- t.finishWrites(replies) }()
+	c.finishAside()
 	err := errors.Join(<-now, c.asideErr)
 	c.asideErr, c.unconfirmed = nil, false
 	return err
 }
 
-// release releases world, so that others can run. It also settles what was set aside, because they
-// may wait for locks that the client holds there.
+// release releases world, so that others can run. It also finishes the sessions that were set
+// aside, because others may wait for locks that the client holds there.
 func (c *client) release() {
-	c.settleAside()
+	c.finishAside()
 	c.writes.release()
 }
 
-// enter makes the client use a server, until goHome. It returns false if the server is detached.
+// enter makes the client use a server, until useRoot. It returns false if the server is detached.
 func (c *client) enter(s *Server) bool {
 	if c.srv == s {
 		return true
 	}
 	s.gate.RLock()
-	if s.shut {
+	if s.detached {
 		s.gate.RUnlock()
 		return false
 	}
@@ -206,29 +208,29 @@ func (c *client) enter(s *Server) bool {
 	return true
 }
 
-// goHome makes the client use the root of its front end again, after settle.
-func (c *client) goHome() {
+// useRoot makes the client use the root of its front end again, after finishWrites.
+func (c *client) useRoot() {
 	if s := c.srv; s != c.srv.root {
 		c.srv, c.writes.srv = s.root, s.root
 		s.gate.RUnlock()
 	}
 }
 
-// turnFrom settles what the client has done, so that it can use another server. It reports whether
+// leaveServer finishes the client's writes, so that it can use another server. It reports whether
 // that succeeded.
-func (c *client) turnFrom() bool {
-	if err := c.settle(); err != nil {
+func (c *client) leaveServer() bool {
+	if err := c.finishWrites(); err != nil {
 		c.abort(err)
 		return false
 	}
-	c.goHome()
+	c.useRoot()
 	c.wrote = false
 	c.safe = len(c.w.Buf)
 	return true
 }
 
-// ofNode reports whether a command covers all keys that a node holds.
-func (cmd *command) ofNode() bool {
+// coversNode reports whether a command covers all keys that a node holds.
+func (cmd *command) coversNode() bool {
 	switch cmd.name {
 	case "scan", "keys", "randomkey", "dbsize", "flushall", "flushdb", "wait":
 		return true
@@ -248,7 +250,7 @@ func (c *client) routeShard(cmd *command, args [][]byte) bool {
 		c.reject(cmd, "CLUSTERDOWN The cluster is down")
 		return false
 	}
-	if cmd.ofNode() {
+	if cmd.coversNode() {
 		if c.queueing {
 			c.reject(cmd, "ERR "+cmd.upper+" is not allowed in transactions of a cluster")
 			return false
@@ -261,7 +263,7 @@ func (c *client) routeShard(cmd *command, args [][]byte) bool {
 	case ok && slot < 0 && c.watchAt != nil:
 		shard = c.watchAt.cfg.Shard
 	case ok && slot < 0:
-		return c.turnFrom()
+		return c.leaveServer()
 	case ok && c.watchAt != nil && (cmd.name == "exec" || cmd.name == "watch"):
 		ok = c.watchAt.cfg.Shard == shard
 	}
@@ -271,15 +273,15 @@ func (c *client) routeShard(cmd *command, args [][]byte) bool {
 	}
 	for end := time.Now().Add(shardWait); ; {
 		s := f.at(shard)
-		if c.srv != s && (s == nil || !c.turnTo(s, cmd)) && !c.turnFrom() {
+		if c.srv != s && (s == nil || !c.switchTo(s, cmd)) && !c.leaveServer() {
 			return false
 		}
 		if s != nil && c.enter(s) {
-			if c.takes(cmd) {
+			if c.executesHere(cmd) {
 				c.moveWatch(cmd)
 				return true
 			}
-			if !c.turnFrom() {
+			if !c.leaveServer() {
 				return false
 			}
 		}
@@ -296,8 +298,8 @@ func (c *client) routeShard(cmd *command, args [][]byte) bool {
 	}
 }
 
-// takes reports whether the client's server executes a command.
-func (c *client) takes(cmd *command) bool {
+// executesHere reports whether the client's current server executes a command.
+func (c *client) executesHere(cmd *command) bool {
 	s := c.srv
 	switch {
 	case s.follows() && cmd.name == "exec" && (c.broken || !c.queueing):
@@ -330,9 +332,9 @@ func (c *client) sendTo(cmd *command, slot int, addr string) {
 	}
 }
 
-// onAll carries out a command about all keys of the node.
-func (c *client) onAll(cmd *command, args [][]byte) {
-	if !c.turnFrom() {
+// runOnAll executes a command on all keys of the node.
+func (c *client) runOnAll(cmd *command, args [][]byte) {
+	if !c.leaveServer() {
 		return
 	}
 	switch cmd.name {
@@ -347,9 +349,9 @@ func (c *client) onAll(cmd *command, args [][]byte) {
 	}
 }
 
-// on executes a command on one server, and returns its reply, which is settled. If ok is false, the
-// reply is an error, which has been written.
-func (c *client) on(s *Server, cmd *command, args [][]byte) (reply []byte, ok bool) {
+// runOn executes a command on one server, finishes its writes, and returns its reply. If ok is
+// false, the client has received an error instead.
+func (c *client) runOn(s *Server, cmd *command, args [][]byte) (reply []byte, ok bool) {
 	mark := len(c.w.Buf)
 	if !c.enter(s) {
 		c.w.Error(errNotWritten.Error())
@@ -361,9 +363,9 @@ func (c *client) on(s *Server, cmd *command, args [][]byte) (reply []byte, ok bo
 	} else {
 		c.hold()
 	}
-	if !c.stays(cmd) { // it has replied with an error
+	if !c.stillLeads(cmd) { // it has replied with an error
 		c.unlockWorld(cmd)
-		c.turnFrom()
+		c.leaveServer()
 		return nil, false
 	}
 	if cmd.flags&exclusive == 0 {
@@ -374,7 +376,7 @@ func (c *client) on(s *Server, cmd *command, args [][]byte) (reply []byte, ok bo
 	if c.w.Refused {
 		c.refuse(mark)
 	}
-	if !c.turnFrom() {
+	if !c.leaveServer() {
 		return nil, false
 	}
 	reply = bytes.Clone(c.w.Buf[mark:])
@@ -397,7 +399,7 @@ func (c *client) unlockWorld(cmd *command) {
 func (c *client) sumOfAll(cmd *command, args [][]byte) {
 	total, bodies := int64(0), []byte(nil)
 	for _, s := range c.srv.shards.all(true) {
-		reply, ok := c.on(s, cmd, args)
+		reply, ok := c.runOn(s, cmd, args)
 		if !ok {
 			return
 		}
@@ -426,7 +428,7 @@ func (c *client) sumOfAll(cmd *command, args [][]byte) {
 func (c *client) randomOfAll(cmd *command, args [][]byte) {
 	servers := c.srv.shards.all(true)
 	for _, i := range rand.Perm(len(servers)) {
-		reply, ok := c.on(servers[i], cmd, args)
+		reply, ok := c.runOn(servers[i], cmd, args)
 		if !ok {
 			return
 		}
@@ -466,7 +468,7 @@ func (c *client) scanAll(cmd *command, args [][]byte) {
 		c.w.Array(0)
 		return
 	}
-	reply, ok := c.on(s, cmd, args)
+	reply, ok := c.runOn(s, cmd, args)
 	if !ok {
 		return
 	}
@@ -554,14 +556,14 @@ func (s *Server) parts() []*Server {
 	return []*Server{s}
 }
 
-// using calls fn, during which the server cannot be detached. If it is being detached or has been,
+// using calls fn, and keeps the server attached meanwhile. If it is being detached or has been,
 // using does nothing.
 func (s *Server) using(fn func() error) error {
 	if !s.gate.TryRLock() { // RLock could deadlock: the caller may hold it for a client
 		return nil
 	}
 	defer s.gate.RUnlock()
-	if s.shut {
+	if s.detached {
 		return nil
 	}
 	return fn()

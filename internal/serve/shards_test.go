@@ -34,7 +34,7 @@ func (h *halves) Leader(_ context.Context, shard int) (string, bool) {
 }
 
 func (h *halves) States() []GroupState {
-	g := (&lonely{leader: h.addr}).State()
+	g := (&singleNodeGroup{leader: h.addr}).State()
 	return []GroupState{g, g}
 }
 
@@ -43,10 +43,10 @@ func (h *halves) Manage(args []string) (string, error) {
 }
 
 // attach replaces the server of a shard, if it has one.
-func (h *halves) attach(t *testing.T, shard int, leads bool) *lonely {
+func (h *halves) attach(t *testing.T, shard int, leads bool) *singleNodeGroup {
 	t.Helper()
 	h.detach(shard)
-	g := &lonely{db: h.dbs[shard], leader: h.addr}
+	g := &singleNodeGroup{db: h.dbs[shard], leader: h.addr}
 	s, err := New(g.db, Config{Front: h.front, Group: g, Leads: leads, Shard: shard})
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func startHalves(t *testing.T) *halves {
 	t.Helper()
 	h := &halves{addr: "127.0.0.1:2"}
 	var err error
-	if h.front, err = New(nil, Config{Addr: "127.0.0.1:0", Group: &lonely{leader: h.addr}, Leads: true, Shards: h}); err != nil {
+	if h.front, err = New(nil, Config{Addr: "127.0.0.1:0", Group: &singleNodeGroup{leader: h.addr}, Leads: true, Shards: h}); err != nil {
 		t.Fatal(err)
 	}
 	h.front.SetShards(2)
@@ -111,7 +111,7 @@ func (c *caller) table(t *testing.T) {
 	}
 }
 
-// TestShards: commands go to the server of their slot, in any order.
+// TestShards: each command goes to the server of its slot, whatever their order.
 func TestShards(t *testing.T) {
 	h := startHalves(t)
 	dial(t, h.front).table(t)
@@ -231,19 +231,19 @@ func (c *caller) send(commands ...string) {
 	}
 }
 
-// TestShardsTogether: a pipeline over several groups waits for all of them at once, and once for
-// each. If one fails, no reply is sent.
+// TestShardsTogether: a pipeline over several groups waits once for each group, and for all groups
+// at the same time. If one fails, no reply is sent.
 func TestShardsTogether(t *testing.T) {
 	h := startHalves(t)
-	groups := [2]*lonely{h.attach(t, 0, true), h.attach(t, 1, true)}
+	groups := [2]*singleNodeGroup{h.attach(t, 0, true), h.attach(t, 1, true)}
 	for _, c := range []struct {
 		name     string
 		commands []string
 		want     []string
-		of       func(g *lonely, fn func())
+		of       func(g *singleNodeGroup, fn func())
 	}{
-		{"writes", []string{"SET a 1", "SET b 1", "SET {a}2 1", "SET c 2"}, []string{"+OK", "+OK", "+OK", "+OK"}, func(g *lonely, fn func()) { g.writing = fn }},
-		{"reads", []string{"GET a", "GET b", "GET a", "GET b"}, []string{"1", "1", "1", "1"}, func(g *lonely, fn func()) { g.confirming = fn }},
+		{"writes", []string{"SET a 1", "SET b 1", "SET {a}2 1", "SET c 2"}, []string{"+OK", "+OK", "+OK", "+OK"}, func(g *singleNodeGroup, fn func()) { g.writing = fn }},
+		{"reads", []string{"GET a", "GET b", "GET a", "GET b"}, []string{"1", "1", "1", "1"}, func(g *singleNodeGroup, fn func()) { g.confirming = fn }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var met sync.WaitGroup
@@ -289,9 +289,9 @@ func TestShardsTogether(t *testing.T) {
 	}
 }
 
-// TestShardsCross: clients switch between groups, while transactions and changes of the leader need
-// each group for themselves. There is no deadlock, and each client reads its own writes.
-func TestShardsCross(t *testing.T) {
+// TestShardsSwitch: clients switch between groups, while transactions and changes of the leader
+// lock each group exclusively. There is no deadlock, and each client reads its own writes.
+func TestShardsSwitch(t *testing.T) {
 	h := startHalves(t)
 	var clients sync.WaitGroup
 	var stop atomic.Bool

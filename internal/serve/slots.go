@@ -30,7 +30,7 @@ var crc16 = func() (table [256]uint16) {
 }()
 
 // keySlot returns the slot of a key. If there is something between its first { and the next }, only
-// that counts.
+// that is hashed.
 func keySlot(key []byte) int {
 	if i := bytes.IndexByte(key, '{'); i >= 0 {
 		if n := bytes.IndexByte(key[i+1:], '}'); n > 0 {
@@ -99,7 +99,7 @@ func clusterCommand(c *client, args [][]byte) {
 	sub := lower(clip(args[1], 16))
 	switch n := len(args); {
 	case c.inExec && (sub == "failover" || sub == "join" || sub == "forget" || sub == "node"):
-		// A leader that is to retire waits for the commands in progress, including this EXEC.
+		// A leader that retires waits for the commands in progress, including this EXEC.
 		c.w.Error("ERR CLUSTER " + strings.ToUpper(sub) + " is not allowed in transactions")
 	case sub == "keyslot" && n == 3:
 		c.w.Int(int64(keySlot(args[2])))
@@ -143,8 +143,8 @@ func clusterCommand(c *client, args [][]byte) {
 	}
 }
 
-// managed replies with err unless it is nil, and reports whether it did. If another node has to
-// decide, it redirects the client there.
+// managed replies with err unless it is nil, and reports whether it did. If only the leader can
+// execute the command, it redirects the client there.
 func (c *client) managed(err error) bool {
 	if err == nil {
 		return false
@@ -278,7 +278,7 @@ func (c *client) clusterNodes(shards []shardState) {
 	}
 	all := c.srv.cfg.Group.State()
 	for _, m := range all.ordered() {
-		if byID[m.ID] == nil { // it joins or leaves
+		if byID[m.ID] == nil { // it is joining or leaving
 			lines = append(lines, &line{GroupMember: m, master: "-"})
 		}
 	}

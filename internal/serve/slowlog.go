@@ -14,7 +14,7 @@ import (
 
 // slowlog keeps the last commands that took long.
 type slowlog struct {
-	slower atomic.Int64 // µs from which on a command is kept; negative: none is
+	slower atomic.Int64 // the minimum duration of a command that is kept, in µs; negative: none is kept
 	most   atomic.Int64 // maximum number of entries
 
 	mu      sync.Mutex
@@ -92,7 +92,7 @@ func (l *slowlog) add(c *client, args [][]byte, d time.Duration) {
 // trim removes the oldest entries; mu is held.
 func (l *slowlog) trim() {
 	if more := len(l.entries) - int(l.most.Load()); more > 0 {
-		clear(l.entries[:more]) // append copies the rest only now and then
+		clear(l.entries[:more]) // append copies the others only from time to time
 		l.entries = l.entries[more:]
 	}
 }

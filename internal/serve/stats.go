@@ -67,7 +67,7 @@ func (s *Server) ownFilterStates(n int) ([]filterState, int) {
 		for name, f := range st.filters {
 			db := slices.Index(gens, binary.BigEndian.Uint32([]byte(name[1:genLen])))
 			// A filter of no database is about to be removed.
-			if db >= 0 && !s.over(f.expiry.Load()) && f.damage == nil {
+			if db >= 0 && !s.expired(f.expiry.Load()) && f.damage == nil {
 				all = append(all, named{name, db, f})
 			}
 		}
@@ -86,7 +86,7 @@ func (s *Server) ownFilterStates(n int) ([]filterState, int) {
 
 const (
 	// fprProbes is how many absent items are looked up in a filter to observe its rate: enough to
-	// tell 0.1 % from 0.2 %, in about a millisecond.
+	// distinguish 0.1 % from 0.2 %, in about a millisecond.
 	fprProbes = 10_000
 	// fprStep is how many are looked up while the filter's lock is held.
 	fprStep = 500
@@ -95,7 +95,7 @@ const (
 )
 
 // observed returns the share of absent items that are false positives: the last observation, or a
-// new one if the filter has changed since and that was a while ago.
+// new one if the filter has changed since then and that was a while ago.
 func (s *Server) observed(f *filter, items uint64) float64 {
 	f.seen.Lock()
 	defer f.seen.Unlock()
@@ -153,7 +153,7 @@ func (f *filter) state(key string) filterState {
 			v.Layout = "tight"
 		}
 		if v.Probes > 0 {
-			v.PositiveShare = float64(f.maybe.Load()) / float64(v.Probes)
+			v.PositiveShare = float64(f.positives.Load()) / float64(v.Probes)
 		}
 	} else {
 		v.Items, v.Capacity, v.Links = f.cuckoo.Items(), f.cuckoo.Bytes(), f.cuckoo.Links()

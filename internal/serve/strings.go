@@ -119,7 +119,7 @@ func (s *Server) toExpiry(n int64, relative, ms bool) (int64, bool) {
 	return n, true
 }
 
-// old returns a copy of a key's string; found is false if there is no key.
+// old returns a copy of a key's string and its expiry; found is false if there is no key.
 func (c *client) old(key []byte) (value []byte, expiry int64, found bool, err error) {
 	found, err = c.look(key, func(h head) error {
 		if h.kind != kindString {
@@ -259,7 +259,7 @@ func mget(c *client, args [][]byte) {
 				return err
 			}
 			if c.w.Refused {
-				return errReplyOOM // the caller that resets Refused replies
+				return errReplyOOM // the caller, which resets Refused, replies
 			}
 		}
 		return nil

@@ -141,14 +141,14 @@ func testStrings(t *testing.T) {
 	}
 }
 
-// A key that expires while a command changes its expiry is left as it is.
+// A key that expires while a command changes its expiry stays expired.
 func TestExpiryOfExpired(t *testing.T) {
 	db, _ := faultyStore(t)
 	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo}) // nothing runs in the background
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := lone(s)
+	c := localClient(s)
 	args := fields("SET k v PXAT 1000")
 	c.do(lookup(args[0]), args)
 	for _, expiry := range []int64{0, s.nowMs() + 1_000_000} {
@@ -162,7 +162,7 @@ func TestExpiryOfExpired(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := c.settle(); err != nil {
+	if err := c.finishWrites(); err != nil {
 		t.Fatal(err)
 	}
 	c.w.Reset()

@@ -69,8 +69,8 @@ func TestSweeperKnowsWhenNextIsDue(t *testing.T) {
 	})
 }
 
-// When the last key with an expiry is gone, plain writes no longer look up their keys.
-func TestExpiringForgets(t *testing.T) {
+// When no key has an expiry any more, plain writes no longer look up their keys.
+func TestExpiringIsCleared(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	c := dial(t, s)
 	const keys, batch = fewBits + 5000, 1000

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-var tclDir = cmdline.String("tcl", "", "the source of Redis, whose own tests TestRedisTcl runs; files there are changed")
+var tclDir = cmdline.String("tcl", "", "a source tree of Redis, whose tests TestRedisTcl runs; it changes files there")
 
 // tclOwnUnits start their own servers, with tclServer in place of redis-server.
 var tclOwnUnits = []string{"auth", "limits"}

@@ -72,7 +72,7 @@ func TestTransactions(t *testing.T) {
 }
 
 // A transaction whose short commands write much more than the store accepts at once does not make
-// the server take no more writes: from some size on its commands are refused.
+// the server read-only: above some size its commands fail.
 func TestLargeTransaction(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo}, func(s *Server) { s.execMax = 1 << 20 })
 	c := dial(t, s)
@@ -110,21 +110,21 @@ func TestLargeTransactionOfFilters(t *testing.T) {
 	}
 }
 
-// A key that has expired is not there, even if it has not been removed: SWAPDB that puts it in the
-// place of an absent one changes nothing.
+// A key that has expired counts as absent, even if it has not been removed: a SWAPDB that puts it
+// in the place of an absent key does not signal a change.
 func TestSwapOfExpired(t *testing.T) {
 	db, _ := faultyStore(t)
 	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo}) // nothing runs in the background
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, other := lone(s), lone(s)
+	c, other := localClient(s), localClient(s)
 	run := func(c *client, call string) string {
 		t.Helper()
 		c.w.Reset()
 		args := fields(call)
 		c.do(lookup(args[0]), args)
-		if err := c.settle(); err != nil {
+		if err := c.finishWrites(); err != nil {
 			t.Fatal(err)
 		}
 		return string(c.w.Buf)
@@ -144,7 +144,7 @@ func TestSwapOfExpired(t *testing.T) {
 	}
 }
 
-// A key is watched in the database that was selected, whatever SWAPDB puts there.
+// WATCH watches a key in the selected database number, whatever SWAPDB puts there.
 func TestWatchAndSwapDB(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	c, other := dial(t, s), dial(t, s)
@@ -183,7 +183,7 @@ func TestWatchAndSwapDB(t *testing.T) {
 // value, is notified.
 func TestWatchDuringWrite(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
-	c, writer := dial(t, s), lone(s)
+	c, writer := dial(t, s), localClient(s)
 	for _, change := range []func(){
 		func() { writer.setString([]byte("k"), []byte("new"), 0) },
 		func() { writer.remove([]byte("k")) },
@@ -239,7 +239,7 @@ func TestScanInTransaction(t *testing.T) {
 	}
 }
 
-// An EXEC that is refused ends what the client watches.
+// After an EXEC that is rejected, the client no longer watches keys.
 func TestRefusedExecUnwatches(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	c, other := dial(t, s), dial(t, s)
@@ -256,8 +256,8 @@ func TestRefusedExecUnwatches(t *testing.T) {
 	}
 }
 
-// All replies of a transaction together are one reply, which is refused if it takes too much
-// memory, even without strings.
+// All replies of a transaction together are one reply, which is replaced with an error if it takes
+// too much memory, even without strings.
 func TestExecReplyMemory(t *testing.T) { everyWay(t, testExecReplyMemory) }
 
 func testExecReplyMemory(t *testing.T) {
@@ -282,7 +282,7 @@ func testExecReplyMemory(t *testing.T) {
 	}
 }
 
-// The keys that a client watches take memory for requests, until it watches them no more.
+// The keys that a client watches take memory for requests, until it no longer watches them.
 func TestWatchMemory(t *testing.T) { everyWay(t, testWatchMemory) }
 
 func testWatchMemory(t *testing.T) {

@@ -87,7 +87,7 @@ func TestUnknownCommandsAsRedis(t *testing.T) {
 	absent := []string{"hexpire", "hexpireat", "hexpiretime", "hpersist", "hpexpire", "hpexpireat", "hpexpiretime", "hpttl", "httl", "waitaof", "sentinel"}
 	var without []string
 	for _, name := range names {
-		// Redis does not start if it is told to rename a command that it does not have.
+		// Redis does not start if its configuration renames a command that it does not have.
 		if commands[name] == nil && !slices.Contains(absent, name) {
 			without = append(without, "--rename-command", name, "")
 		}

@@ -34,10 +34,10 @@ func (s *Server) signal(head []byte) {
 	s.watches.mu.Unlock()
 }
 
-// signalGens notifies the clients that watch keys of databases whose generations change, if a key
-// exists in the old or the new one, and makes all of them watch the new one. now maps old
-// generations to new ones; a new one of one database may be an old one of another. World is held
-// exclusively.
+// signalGens is called when generations of databases change. It notifies the clients that watch a
+// key of such a database, if the key exists in the old or the new generation, and makes all of them
+// watch the key in the new one. now maps old generations to new ones; the new one of one database
+// may be the old one of another. World is held exclusively.
 func (s *Server) signalGens(now map[uint32]uint32) {
 	s.watches.mu.Lock()
 	defer s.watches.mu.Unlock()
@@ -49,7 +49,7 @@ func (s *Server) signalGens(now map[uint32]uint32) {
 			name = string(appendSpace(nil, spaceHead, gen)) + head[genLen:]
 			err := s.db.View([]byte(name), func(v []byte) error {
 				h, err := decodeHead(v)
-				there = err != nil || !s.over(h.expiry)
+				there = err != nil || !s.expired(h.expiry)
 				return nil
 			})
 			there = there || err != nil && !errors.Is(err, sift.ErrNotFound)
@@ -148,7 +148,7 @@ func (c *client) stale() bool {
 		return true
 	}
 	for _, w := range c.watched {
-		if c.watchAt.gone(w.expiry) {
+		if c.watchAt.expiredNow(w.expiry) {
 			return true
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// A client's commands are executed in order, whichever of them are handed over to other goroutines,
-// whatever other clients do, and however the input is split.
+// A client's commands are executed in order, no matter which of them are handed over to other
+// goroutines, what other clients do, and how the input is split.
 func TestOrder(t *testing.T) { everyWay(t, testOrder) }
 
 func testOrder(t *testing.T) {
@@ -93,7 +93,7 @@ func orderly(c *caller, number, rounds int) {
 	}
 }
 
-// Clients that are silent or read no replies are closed in time; others are not.
+// Clients that are idle or read no replies are disconnected in time; others are not.
 func TestTimeouts(t *testing.T) { everyWay(t, testTimeouts) }
 
 func testTimeouts(t *testing.T) {
@@ -178,8 +178,8 @@ func testClientKill(t *testing.T) {
 			t.Fatal("the killed client stays in the list")
 		}
 	}
-	own := fmt.Sprint(c.do("CLIENT", "ID"))
-	if got := c.do("CLIENT", "KILL", "ID", own, "SKIPME", "no"); got != any(int64(1)) {
+	myID := fmt.Sprint(c.do("CLIENT", "ID"))
+	if got := c.do("CLIENT", "KILL", "ID", myID, "SKIPME", "no"); got != any(int64(1)) {
 		t.Errorf("a client kills itself: %v", got)
 	}
 	if _, err := c.r.ReadByte(); err != io.EOF {
@@ -261,15 +261,15 @@ func TestLongPipeline(t *testing.T) {
 	}
 }
 
-// An EXEC that waits runs before a long command ends.
-func TestLongCommandsLetOthersGoFirst(t *testing.T) {
+// A waiting EXEC runs before a long command ends.
+func TestExecRunsDuringLongCommand(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	const n = 2*partArgs + 1
 	for _, test := range []struct{ call, reply string }{
 		{"BF.MADD f", "*2001\r\n:1\r\n"}, {"BF.MEXISTS f", "*2001\r\n:1\r\n"}, {"CF.INSERT c ITEMS", "*2001\r\n:1\r\n"},
 		{"EXISTS", ":0\r\n"}, {"MGET", "*2001\r\n$-1\r\n"}, {"DEL", ":1\r\n"},
 	} {
-		c := lone(s)
+		c := localClient(s)
 		if strings.HasPrefix(test.call, "DEL") {
 			args := fields("SET item2000 v")
 			c.do(lookup(args[0]), args)
@@ -296,7 +296,7 @@ func TestLongCommandsLetOthersGoFirst(t *testing.T) {
 		case <-time.After(20 * time.Second):
 			t.Errorf("%s of %d does not let an EXEC go first", test.call, n)
 		}
-		if err := c.settle(); err != nil {
+		if err := c.finishWrites(); err != nil {
 			t.Error(err)
 		}
 		<-went

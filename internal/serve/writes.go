@@ -8,17 +8,18 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// writes collects the changes of commands that have not been written to the store, for one client
-// or for all clients of an event loop's round. It also keeps the buffers for writing them. It is
-// used by one goroutine.
+// writes collects the changes of commands until they are written to the store, for one client or
+// for all clients in a round of an event loop. It also keeps the buffers for writing them. One
+// goroutine at a time uses it.
 type writes struct {
 	srv  *Server
 	kept int  // bounds each buffer that is kept from one use to the next
 	db   int  // the database that is selected
 	held bool // world is held for reading
-	// clock is when the last command ended, if the next one had arrived by then, else 0.
+	// clock is the time when the last command ended, if the next one had arrived by then, otherwise
+	// 0.
 	clock time.Duration
-	err   error // of a write that failed, and that some replies acknowledge
+	err   error // of a write that failed, which some replies would acknowledge
 
 	// Plain SETs that wait to be written, and their keys.
 	pending     sift.Batch
@@ -26,7 +27,7 @@ type writes struct {
 	pended      []pended
 	pendStripes uint64
 	group       uint64    // counts commitPending
-	wake        chan bool // of joint; nil before
+	wake        chan bool // of the combiner; nil before its first use
 
 	touched  []*filter // changed since the last flush
 	flushes  uint64
@@ -34,8 +35,8 @@ type writes struct {
 	batch    sift.Batch
 	batchErr error // something that the batch needs could not be read
 	// The store's keys of the heads that the batch changes, one after the other, and where each
-	// ends. They are noted even if nobody watches a key yet: a client that begins to do so before
-	// the batch is written may still read the old state.
+	// ends. They are noted even if no client watches a key yet: one that begins to do so before the
+	// batch is written may still read the old state.
 	changed     []byte
 	changedEnds []int
 	due         int64 // when the first key of the batch expires; never: none does
@@ -55,11 +56,11 @@ type pended struct {
 	hash uint64 // of the key
 }
 
-// newWrites returns an empty collector, which keeps buffers of up to kept bytes each.
+// newWrites returns an empty writes, which keeps buffers of up to kept bytes each.
 func (s *Server) newWrites(kept int) *writes { return &writes{srv: s, kept: kept, due: never} }
 
 // hold takes world for reading, once for all commands of a pipeline that have arrived: taking it
-// for each costs as much as a small command.
+// for each would cost as much as a small command.
 func (w *writes) hold() {
 	if !w.held {
 		w.srv.world.RLock()
@@ -92,7 +93,7 @@ func (c *client) pend(key, value []byte) {
 	c.valBuf = append(append(c.valBuf[:0], byte(kindString)), value...)
 	c.pending.Put(c.pendKeys[from:], c.valBuf)
 	if len(value) > shortBytes {
-		c.srv.saw(key, len(value))
+		c.srv.noteSize(key, len(value))
 	}
 	hash := maphash.Bytes(c.srv.seed, key)
 	c.pended = append(c.pended, pended{len(c.pendKeys), c.db, hash})
@@ -107,7 +108,7 @@ func (w *writes) commitPending() error {
 	case len(w.pended) == 0:
 		return nil
 	case w.srv.cfg.Group != nil && w.err == nil:
-		w.srv.joint.commit(w)
+		w.srv.combiner.commit(w)
 	default:
 		w.writePending()
 	}
@@ -134,7 +135,7 @@ func (w *writes) writePending() {
 		if st := &w.srv.stripes[p.hash%numStripes]; w.filterAt(st, key) != nil {
 			if bit := uint64(1) << (p.hash % numStripes); named&bit == 0 {
 				named |= bit
-				st.names.Lock() // readers wait until the store has it
+				st.names.Lock() // readers wait until the change is in the store
 			}
 		}
 		if !large && w.err == nil && w.srv.expiring.has(p.hash) {
@@ -205,8 +206,8 @@ func (w *writes) flushTouched() error {
 	w.flushes++
 	for _, f := range w.touched {
 		f.mu.Lock()
-		// Another client may have written this one's changes along with its own, so a sync is
-		// needed even if nothing is left.
+		// Another client may have written this client's changes with its changes, so a sync is
+		// needed even if nothing is left to write.
 		w.needSync = true
 		var err error
 		if w.overlay != nil {
@@ -323,8 +324,8 @@ func (w *writes) applyAll() error {
 	return err
 }
 
-// collectGarbage passes the filters whose deletion has been written to the collector. It looks for
-// those that do not fit in its channel.
+// collectGarbage passes the filters whose deletion has been written to the collector, which looks
+// for those that do not fit in its channel.
 func (w *writes) collectGarbage() {
 	for _, id := range w.garbage {
 		select {
@@ -339,7 +340,7 @@ func (w *writes) collectGarbage() {
 // setHead adds a key's new head to the batch, after unindex. The key's stripe is locked.
 func (w *writes) setHead(key []byte, h head) {
 	if len(h.payload) > shortBytes {
-		w.srv.saw(key, len(h.payload))
+		w.srv.noteSize(key, len(h.payload))
 	}
 	w.keyBuf = w.headKey(w.keyBuf[:0], key)
 	w.valBuf = appendHead(w.valBuf[:0], h)

@@ -11,10 +11,10 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// closer closes a database in goroutines of its own when an operation on the file
-// system begins. A nil closer does nothing.
+// closer closes a database, in separate goroutines, when a given operation on the file system
+// begins. A nil closer does nothing.
 type closer struct {
-	due func(vfstest.Op) bool // reports whether this is the operation
+	due func(vfstest.Op) bool // reports whether it closes at this operation
 
 	mu  sync.Mutex
 	db  *sift.DB // the last one that was opened; nil: none yet
@@ -60,9 +60,9 @@ func (c *closer) hook(op vfstest.Op) error {
 	return nil
 }
 
-// TryClose repeats the run and closes the database when it reaches a site for the nth
-// time, whatever is running then. The workload continues, and may reopen the database. It
-// returns the number of failed calls.
+// TryClose repeats the run and closes the database when a site is reached for the nth time,
+// whatever is running then. The workload continues, and may reopen the database. It returns the
+// number of failed calls.
 func (r *Recording) TryClose(site *Site, nth int) (failures int, err error) {
 	e, faulty := r.start()
 	times := 0

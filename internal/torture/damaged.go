@@ -280,9 +280,9 @@ func logOf(files damage.Files) []byte {
 	return files[newest]
 }
 
-// proven returns the number of writes whose sync the log proves: those up to the last
-// synced one that is followed by another. A truncated or older log proves nothing past its
-// end, and its original end is unknown; a truncated one holds the writes before its end.
+// proven returns the number of writes that the log proves to be synced: those up to the last synced
+// one that another write follows. The original end of a truncated or older log is unknown, so it
+// proves only what was durable before; but a truncated log holds the writes before its end.
 func (s *Sample) proven(c damage.Case) int {
 	h := s.Env.H
 	if (c.Kind == "truncate" || c.Kind == "stale") && c.Region == "log" {
@@ -305,7 +305,7 @@ func (s *Sample) proven(c damage.Case) int {
 
 // Unnamed collects errors that name no file, and damage that Check misses.
 type Unnamed struct {
-	// CheckEvery: Check runs on every so many cases.
+	// CheckEvery: Check examines one case in CheckEvery.
 	CheckEvery int
 
 	mu                     sync.Mutex

@@ -1,7 +1,6 @@
-// Package torture tests reliability: it runs the store on file systems that lose
-// power, fail, lie and fill up, and compares what is left with what was
-// acknowledged. docs/reliability.md lists what each test verifies and the results of
-// the last full run.
+// Package torture tests reliability: it runs the store on file systems that lose power, fail, lie
+// and fill up, and compares what remains with what was acknowledged. docs/reliability.md lists what
+// each test verifies and the results of the last full run.
 //
 //	go test ./internal/torture                                       the short form
 //	go test ./internal/torture -timeout 0 -run Full -budget 30m      the full form, all parts

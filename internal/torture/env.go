@@ -41,15 +41,14 @@ type Env struct {
 	Repairs  bool   // the database starts out damaged: it need not open, but can be repaired
 
 	lost     damage.Files // the files before the repair
-	repaired int          // the operation at which it returned; 0: it has not
+	repaired int          // the number of operations when it returned; 0: it has not
 
 	// Wrap puts faults in front of a new disk.
 	Wrap func(*vfstest.Mem) vfs.FS
 	// Faults: operations on the file system may fail. Then errors are allowed, but wrong
 	// answers are not.
 	Faults bool
-	// Failures counts the calls that failed; LastErr is what the last of them
-	// returned.
+	// Failures counts the calls that failed; LastErr is the error of the last one.
 	Failures int
 	LastErr  error
 	// ReadsWork: reads of an open database must not fail even then.
@@ -64,8 +63,8 @@ type Env struct {
 	extras []extra
 }
 
-// extra is a second database that must be complete after a power cut, such as a
-// checkpoint. It need not exist until the call that makes it has returned.
+// extra is a second database that must be complete after a power cut, such as a checkpoint. It need
+// not exist before the call that makes it returns.
 type extra struct {
 	dir      string
 	contents map[string]string

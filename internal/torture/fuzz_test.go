@@ -10,13 +10,13 @@ import (
 	"github.com/siftdb/sift/internal/torture/damage"
 )
 
-// The fuzz targets below compute correct checksums, so that the fuzzer's bytes reach the
-// decoders. Nothing may panic or hang; a result may be an error; memory stays within the
-// files' size plus 64 MiB. The decoders' own packages fuzz raw bytes.
+// The fuzz targets below compute correct checksums, so that the fuzzer's bytes reach the decoders.
+// Nothing may panic or hang; a result may be an error; memory stays within the files' size plus 64
+// MiB. The packages of the decoders fuzz raw bytes.
 
-// FuzzTable reads a table with blocks of the fuzzer. where says which of the
-// blocks are the fuzzer's (bit 0: data, 1: properties, 2: filter, 3: metaindex,
-// 4: index) and which are compressed (bits 5 to 9).
+// FuzzTable reads a table with blocks from the fuzzer. where says which of the blocks are the
+// fuzzer's (bit 0: data, 1: properties, 2: filter, 3: metaindex, 4: index) and which are compressed
+// (bits 5 to 9).
 func FuzzTable(f *testing.F) {
 	key := internalKey("key000001", 1)
 	f.Add([]byte{}, []byte{}, []byte{}, []byte{}, []byte{}, uint16(0))

@@ -54,7 +54,7 @@ type History struct {
 	barriers []barrier
 	session  int // the first write since the last open
 
-	now  map[string]string // what a reader should see: base and the acknowledged writes
+	now  map[string]string // what a reader should see: base with the acknowledged writes
 	sums []uint64          // after Finish: the checksum of the contents after each number of writes
 }
 

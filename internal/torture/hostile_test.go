@@ -19,7 +19,7 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// allowance is what a hostile file may cost in memory beyond its own size.
+// allowance is the memory that a hostile file may cost beyond its size.
 const allowance = 64 << 20
 
 // cost runs fn and returns the bytes that it allocated, freed or not.

@@ -26,8 +26,8 @@ import (
 const (
 	killDirEnv  = "SIFT_TORTURE_KILL_DIR"
 	killWriters = 4
-	// killsPerDatabase is how many kills use one database before the next one begins, so that
-	// reading it stays quick.
+	// killsPerDatabase is the number of kills of one database. It is limited so that reading the
+	// database stays quick.
 	killsPerDatabase = 20
 )
 
@@ -164,7 +164,7 @@ func (k *killer) kill() error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	// Most are killed at work, some while they open the database.
+	// Most children are killed at work, some while they open the database.
 	delay := time.Duration(10+k.rng.IntN(150)) * time.Millisecond
 	if runtime.GOOS == "windows" {
 		delay *= 10 // a process takes longer to start, especially under Wine

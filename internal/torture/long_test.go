@@ -39,10 +39,10 @@ var sampleFields = []string{
 	"gets", "writes", "get_p50_us", "get_p99_us", "write_p50_us", "write_p99_us",
 }
 
-// TestLong has a database under mixed load in a process that is killed now and then, in a
-// control group with little memory, on a disk that is slow, full or failing at times. What was
-// acknowledged as synced must be there after each kill and each reopening, every call must end,
-// memory and descriptors must not grow, and obsolete files must be removed.
+// TestLong has a database under mixed load in a process that is killed now and then, in a control
+// group with little memory, on a disk that is slow, full or failing at times. What was acknowledged
+// as synced must be there after each kill and each reopening, every call must return, memory and
+// descriptors must not grow, and obsolete files must be removed.
 func TestLong(t *testing.T) {
 	if *long == 0 {
 		t.Skip("the long run needs -long")

@@ -100,7 +100,7 @@ func (l *longLoad) session() error {
 	errs := make([]error, len(loads))
 	for i, load := range loads {
 		wg.Go(func() {
-			defer end() // the first that ends, ends all
+			defer end() // the first one to end ends all
 			errs[i] = l.excuse(load())
 		})
 	}

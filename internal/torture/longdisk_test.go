@@ -41,7 +41,7 @@ func newLongDisk(fsys vfs.FS) *longDisk {
 	return d
 }
 
-// weather changes the disk's mood repeatedly.
+// weather repeatedly changes what is wrong with the disk.
 func (d *longDisk) weather(rng *rand.Rand) {
 	for {
 		time.Sleep(time.Duration(5+rng.IntN(20)) * time.Second)

@@ -35,7 +35,7 @@ func (g *memoryGroup) join(pid int) error {
 
 // remove removes the group, whose processes have ended.
 func (g *memoryGroup) remove() {
-	for range 100 { // the kernel may notice their end late
+	for range 100 { // the kernel may notice late that they have ended
 		if os.Remove(g.dir) == nil {
 			return
 		}

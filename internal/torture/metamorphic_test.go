@@ -113,7 +113,7 @@ func optionSets(rng *rand.Rand) []optionSet {
 	return sets
 }
 
-// trace is what a database has answered: a checksum of each operation's answer.
+// trace is a database's answers: a checksum for each operation.
 type trace struct{ sums []uint64 }
 
 func (t *trace) add(format string, args ...any) {

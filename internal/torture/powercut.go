@@ -69,7 +69,7 @@ func (c *Cuts) Cut(ops int, s vfstest.Survival) error {
 	return err
 }
 
-// check makes the checks that every image must pass.
+// check runs the checks that every image must pass.
 func (c *Cuts) check(img *vfstest.Mem, ops int) error {
 	if err := errors.Join(c.checkExtras(img, ops), c.Env.checkLost(img, ops)); err != nil {
 		return err
@@ -87,7 +87,7 @@ func (c *Cuts) check(img *vfstest.Mem, ops int) error {
 		db.Close()
 		return err
 	}
-	if splitmix(uint64(c.round))%4 == 0 { // not at regular intervals, at which some survivals never come
+	if splitmix(uint64(c.round))%4 == 0 { // not at regular intervals, at which some survivals would never occur
 		if contents, err = c.checkGoesOn(db, img, contents); err != nil {
 			return err
 		}

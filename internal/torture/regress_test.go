@@ -17,7 +17,7 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// TestRegress has the smallest case of each defect that the tests of this package found.
+// TestRegress tests the smallest case of each defect that the tests of this package have found.
 func TestRegress(t *testing.T) {
 	for _, r := range []struct {
 		name string

@@ -30,7 +30,7 @@ type stress struct {
 	clients []*client
 	numOps  atomic.Int64
 
-	// Of one life of the database.
+	// The state of one life of the database.
 	db      *sift.DB
 	closing atomic.Bool // Close has been called, or is about to be
 
@@ -240,7 +240,7 @@ func (s *stress) disturb(_ context.Context, rng *rand.Rand) error {
 }
 
 // quiesce waits until nothing has been flushed or compacted for a while, and level 0 needs no
-// compaction: a database that has stopped compacting too early never gets there.
+// compaction: a database that stopped compacting too early never reaches that state.
 func (s *stress) quiesce(l0Tables int) {
 	s.watch.during("the end of all background work", func() {
 		for last, same := uint64(0), 0; same < 10; same++ {

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// hang is generous: calls must end within it even on a busy machine and with -race.
+// hang is generous: calls must return within it even on a busy machine and with -race.
 var hang = flag.Duration("hang", 40*time.Second, "how long one call of TestStress may take before it counts as hanging")
 
-// TestStress runs everything concurrently, with a watchdog: every answer must be right,
-// every call must end, and background work must finish.
+// TestStress runs everything concurrently, with a watchdog: every answer must be right, every call
+// must return, and background work must finish.
 func TestStress(t *testing.T) { runStress(short(t)) }
 
 func runStress(p *plan) {

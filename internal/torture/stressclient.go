@@ -275,7 +275,7 @@ func (c *client) keep() error {
 	return err
 }
 
-// look compares an open snapshot or iterator, and sometimes closes it.
+// look checks an open snapshot or iterator, and sometimes closes it.
 func (c *client) look() (err error) {
 	i := c.rng.IntN(len(c.kept))
 	k := &c.kept[i]

@@ -136,8 +136,8 @@ var parts = []struct {
 	{"stress", 4, runStress},
 }
 
-// TestFull runs all parts within the time that -budget gives. With -run Full/PART
-// one part has all of it.
+// TestFull runs all parts within the time that -budget gives. With -run Full/PART, one part has all
+// of it.
 func TestFull(t *testing.T) {
 	if *budget == 0 {
 		t.Skip("the full form needs -budget")

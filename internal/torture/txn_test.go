@@ -48,7 +48,7 @@ func runTxn(p *plan) {
 	})
 	p.t.Logf("%d transactions, %d of them committed, %d images of power cuts, %d operations on single keys", txns.Load(), commits.Load(), images.Load(), ops.Load())
 	if c, n := commits.Load(), txns.Load(); c == 0 || c > n*95/100 {
-		p.t.Errorf("%d of %d transactions were committed: too few or too many to tell", c, n)
+		p.t.Errorf("%d of %d transactions were committed: too few or too many for a meaningful test", c, n)
 	}
 }
 
@@ -59,8 +59,8 @@ func check(registers bool, h []serial.Txn) error {
 	return serial.Lists(h)
 }
 
-// run has clients run transactions, and returns their history, and which of them were to be
-// durable once acknowledged.
+// run has clients run transactions. It returns their history, and which of them must be durable
+// once acknowledged.
 func (w *txnLoad) run(seed uint64, clients, each int) (h []serial.Txn, durable []bool, err error) {
 	histories := make([][]serial.Txn, clients)
 	synced := make([][]bool, clients)
@@ -139,8 +139,8 @@ func txnHistory(seed uint64, registers bool, txns, commits *atomic.Int64) error 
 	return check(registers, append(h, last))
 }
 
-// txnCuts makes a history, and cuts the power at some moments: what is left must be a
-// state that a reader could have seen, with everything that was durable.
+// txnCuts makes a history, and cuts the power at some moments: what remains must be a state that a
+// reader could have seen, with everything that was durable.
 func txnCuts(seed uint64, registers bool, txns, commits, images *atomic.Int64) error {
 	rng := rand.New(rand.NewPCG(seed, 23))
 	mem := vfstest.NewMem()

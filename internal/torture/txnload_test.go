@@ -256,7 +256,7 @@ func (w *txnLoad) scan(rng *rand.Rand, tx *sift.Tx) (ops []serial.Op, err error)
 		last = string(it.Key())
 		found[last] = slices.Clone(it.Value())
 	}
-	stopped := ok // it stands at a key, which has been read, too
+	stopped := ok // it is at a key, which has been read, too
 	if stopped {
 		last = string(it.Key())
 		found[last] = slices.Clone(it.Value())

@@ -294,7 +294,7 @@ func runRanges(e *Env, n int) {
 		}
 		if i%40 == 39 && !e.dead() {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Duration(e.Rng.IntN(300))*time.Microsecond)
-			_ = e.DB.Compact(ctx, nil, nil) // what it had completed remains
+			_ = e.DB.Compact(ctx, nil, nil) // what it has completed remains
 			cancel()
 			e.Check()
 		}
@@ -485,7 +485,7 @@ func runKeyed(e *Env, n int) {
 	}
 }
 
-// runMixed mixes all of these.
+// runMixed mixes writes, flushes, compactions, views and reopenings.
 func runMixed(e *Env, n int) {
 	e.Open()
 	var views []*View

@@ -59,11 +59,11 @@ void rbl_filters_free(rbl_filters *filters) {
   delete filters;
 }
 
-size_t rbl_probe(const rbl_filters *filters, const rbl_keys *keys, const rbl_question *order, size_t n) {
+size_t rbl_probe(const rbl_filters *filters, const rbl_keys *keys, const rbl_target *targets, size_t n) {
   const std::unique_ptr<Reader> *readers = filters->list.data();
   const Slice *list = keys->list.data();
   size_t maybe = 0;
-  for (size_t i = 0; i < n; i++) maybe += readers[order[i].filter]->MayMatch(list[order[i].key]);
+  for (size_t i = 0; i < n; i++) maybe += readers[targets[i].filter]->MayMatch(list[targets[i].key]);
   return maybe;
 }
 

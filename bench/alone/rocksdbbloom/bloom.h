@@ -24,13 +24,13 @@ void rbl_keys_free(rbl_keys *keys);
 rbl_filters *rbl_filters_new(const rbl_keys *keys, size_t lines, double bits_per_key, size_t copies, int huge);
 void rbl_filters_free(rbl_filters *filters);
 
-// rbl_question is a probe: the numbers of a filter and of a key.
+// rbl_target is what a probe is for: the number of a filter, and that of a key.
 typedef struct {
   uint16_t filter, key;
-} rbl_question;
+} rbl_target;
 
-// rbl_probe makes n probes. It returns the number of positives.
-size_t rbl_probe(const rbl_filters *filters, const rbl_keys *keys, const rbl_question *order, size_t n);
+// rbl_probe probes n targets. It returns the number of positives.
+size_t rbl_probe(const rbl_filters *filters, const rbl_keys *keys, const rbl_target *targets, size_t n);
 
 // rbl_probe_all probes the first filter for all keys in order, and returns the number of
 // positives.

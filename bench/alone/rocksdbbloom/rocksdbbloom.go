@@ -47,19 +47,19 @@ func NewFilters(keys *Keys, lines int, bitsPerKey float64, copies int, huge bool
 	return f, nil
 }
 
-// Question is a probe: the numbers of a filter and of a key.
-type Question struct{ Filter, Key uint16 }
+// Target is what a probe is for: the number of a filter, and that of a key.
+type Target struct{ Filter, Key uint16 }
 
-// Probe makes all probes, which must be of these filters and keys. It returns the number of
+// Probe probes all targets, which must be of these filters and keys. It returns the number of
 // positives.
-func (f *Filters) Probe(keys *Keys, order []Question) (maybe int) {
+func (f *Filters) Probe(keys *Keys, targets []Target) (maybe int) {
 	defer runtime.KeepAlive(f)
 	defer runtime.KeepAlive(keys)
-	return int(C.rbl_probe(f.c, keys.c, (*C.rbl_question)(unsafe.Pointer(unsafe.SliceData(order))), C.size_t(len(order))))
+	return int(C.rbl_probe(f.c, keys.c, (*C.rbl_target)(unsafe.Pointer(unsafe.SliceData(targets))), C.size_t(len(targets))))
 }
 
-// AskAll probes the first filter for all keys in order, and returns the number of positives.
-func (f *Filters) AskAll(keys *Keys) (maybe int) {
+// ProbeAll probes the first filter for all keys in order, and returns the number of positives.
+func (f *Filters) ProbeAll(keys *Keys) (maybe int) {
 	defer runtime.KeepAlive(f)
 	defer runtime.KeepAlive(keys)
 	return int(C.rbl_probe_all(f.c, keys.c))

@@ -62,9 +62,9 @@ func newOurs(tb testing.TB, keys *data.Keys, copies int, huge bool) (o *ours, li
 }
 
 // probe is like Filters.Probe.
-func (o *ours) probe(order []Question) (maybe int) {
+func (o *ours) probe(targets []Target) (maybe int) {
 	readers, keys := o.readers, o.keys
-	for _, q := range order {
+	for _, q := range targets {
 		if readers[q.Filter].MayContainBytes(keys[q.Key]) {
 			maybe++
 		}
@@ -72,12 +72,12 @@ func (o *ours) probe(order []Question) (maybe int) {
 	return maybe
 }
 
-// questions returns n random probes.
-func questions(seed uint64, n, filters, keys int) []Question {
+// randomTargets returns n random targets.
+func randomTargets(seed uint64, n, filters, keys int) []Target {
 	rng := data.Rand(seed)
-	list := make([]Question, n)
+	list := make([]Target, n)
 	for i := range list {
-		list[i] = Question{Filter: uint16(rng.IntN(filters)), Key: uint16(rng.IntN(keys))}
+		list[i] = Target{Filter: uint16(rng.IntN(filters)), Key: uint16(rng.IntN(keys))}
 	}
 	return list
 }
@@ -104,10 +104,10 @@ func TestFilters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := f.AskAll(keys); n != filterKeys {
+	if n := f.ProbeAll(keys); n != filterKeys {
 		t.Errorf("%d of %d keys may be there", n, filterKeys)
 	}
-	if fpr := float64(f.AskAll(NewKeys(absent))) / probed; fpr < 0.0088 || fpr > 0.0104 {
+	if fpr := float64(f.ProbeAll(NewKeys(absent))) / probed; fpr < 0.0088 || fpr > 0.0104 {
 		t.Errorf("false positive rate %.4f, want 0.0096", fpr)
 	}
 }
@@ -151,12 +151,12 @@ func BenchmarkBeside(b *testing.B) {
 					var took [2]float64
 					for i := range took {
 						side := (i + len(ratios)) % 2
-						order := questions(uint64(2*len(ratios)+i), turn, where.copies, probedKeys)
+						targets := randomTargets(uint64(2*len(ratios)+i), turn, where.copies, probedKeys)
 						start := time.Now()
 						if side == 0 {
-							o.probe(order)
+							o.probe(targets)
 						} else {
-							theirs.Probe(theirProbed, order)
+							theirs.Probe(theirProbed, targets)
 						}
 						took[side] = float64(time.Since(start).Nanoseconds()) / turn
 					}

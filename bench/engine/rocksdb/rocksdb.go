@@ -25,7 +25,7 @@ type Options struct {
 	CacheBytes, WriteBufferBytes, BlockBytes int64
 	PrefixBytes                              int // length of the prefixes that filters also hold; 0: none
 	NoCompression, Sync                      bool
-	AllInCache                               bool // also indexes and filters are in the block cache
+	AllInCache                               bool // indexes and filters are in the block cache, too
 	MmapReads                                bool // tables are read through memory maps
 }
 

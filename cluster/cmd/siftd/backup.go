@@ -24,7 +24,7 @@ func backup(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	if *pages == "" || *to == "" || f.NArg() > 0 {
-		return errors.New("backup needs --http and --to, and nothing else")
+		return errors.New("backup requires --http and --to, and takes no arguments")
 	}
 	from := siftd.BackupSource{Password: os.Getenv("SIFT_PASSWORD")}
 	if *passwordFile != "" {

@@ -40,7 +40,7 @@ func demo(ctx context.Context) error {
 		}
 	}
 	redis.SetLogger(silent{})
-	// When a leader is gone, the client learns the new one at its next reload, by default after a
+	// After a failover, the client learns the new leader at its next reload, by default after a
 	// minute.
 	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: d.addrs, MaxRedirects: 30, MaxRetryBackoff: 100 * time.Millisecond,
 		DialerRetries: 1, ClusterStateReloadInterval: 200 * time.Millisecond})

@@ -52,7 +52,7 @@ const minSnapshotInterval = 10 * time.Millisecond
 // minElectionTimeout is the shortest time after which a silent leader is replaced.
 const minElectionTimeout = 100 * time.Millisecond
 
-// options are the flags.
+// options are the values of the flags.
 type options struct {
 	siftd.Config
 	join, passwordFile                      string
@@ -75,7 +75,7 @@ func (o *options) flags() *flag.FlagSet {
 	f.IntVar(&o.Shape.Groups, "groups", 16, "with --init: the number of groups that share the keys; it cannot be changed")
 	f.IntVar(&o.Shape.Replicas, "replicas", 3, "with --init: the number of nodes in each group, or all if there are fewer")
 	f.StringVar(&o.join, "join", "", "join the cluster of these nodes, if the directory is empty: their --listen addresses, separated by commas")
-	f.StringVar(&o.HTTPAddr, "http", "", "serve the status page and /metrics here; default: not at all")
+	f.StringVar(&o.HTTPAddr, "http", "", "serve the status page and /metrics here; default: do not serve them")
 	f.StringVar(&o.passwordFile, "password-file", "", "require the password on the first line of this file from clients; default: SIFT_PASSWORD of the environment")
 	f.StringVar(&o.clientCert, "tls-cert", "", "the certificate for clients, with its chain")
 	f.StringVar(&o.clientKey, "tls-key", "", "its key")
@@ -89,7 +89,7 @@ func (o *options) flags() *flag.FlagSet {
 	f.IntVar(&o.MaxClients, "max-clients", 10000, "the maximum number of connections")
 	f.IntVar(&o.snapshots, "snapshot-entries", 8192, "the minimum number of log entries between two snapshots")
 	f.DurationVar(&o.snapshotInterval, "snapshot-interval", 2*time.Minute, "the minimum time between two snapshots")
-	f.DurationVar(&o.electionTimeout, "election-timeout", siftd.Raft().ElectionTimeout, "elect another leader if there was none for this time; the same on all nodes")
+	f.DurationVar(&o.electionTimeout, "election-timeout", siftd.Raft().ElectionTimeout, "elect another leader if the leader is silent for this long; the same on all nodes")
 	return f
 }
 
@@ -119,7 +119,7 @@ func run(ctx context.Context, args []string) error {
 	return n.Close()
 }
 
-// resolve validates the flags, and completes the configuration with what they name.
+// resolve validates the flags, and completes the configuration with the files that they name.
 func (o *options) resolve() (err error) {
 	if min(o.MaxClients, o.snapshots, o.Shape.Groups, o.Shape.Replicas) < 1 {
 		return errors.New("--max-clients, --snapshot-entries, --groups and --replicas must be positive")
@@ -128,10 +128,10 @@ func (o *options) resolve() (err error) {
 		return errors.New("--filter-memory, --client-memory and --cache-memory must be at least 1MiB")
 	}
 	if o.snapshotInterval < minSnapshotInterval {
-		return fmt.Errorf("--snapshot-interval is below %v", minSnapshotInterval)
+		return fmt.Errorf("--snapshot-interval must be at least %v", minSnapshotInterval)
 	}
 	if o.electionTimeout < minElectionTimeout {
-		return fmt.Errorf("--election-timeout is below %v", minElectionTimeout)
+		return fmt.Errorf("--election-timeout must be at least %v", minElectionTimeout)
 	}
 	o.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	o.FilterBytes, o.RequestBytes = int64(o.filterMemory), int64(o.clientMemory)/2

@@ -3,8 +3,8 @@
 //
 //	go run -C cluster ./examples/processes
 //
-// starts them, runs clients that add lines, kills the leader meanwhile, restarts it, and shows that
-// every acknowledged line is there. A process is
+// starts them, runs clients that add lines, kills the leader while they run, restarts it, and shows
+// that every acknowledged line is there. A process is
 //
 //	processes node -id n0 -dir DIR -http ADDR -group n0=ADDR,n1=ADDR,n2=ADDR
 //
@@ -65,15 +65,15 @@ func node(args []string) error {
 	flags.Parse(args)
 
 	var members []raft.Server
-	var own string
+	var self string
 	for _, m := range strings.Split(*group, ",") {
 		name, address, _ := strings.Cut(m, "=")
 		members = append(members, raft.Server{ID: raft.ServerID(name), Address: raft.ServerAddress(address)})
 		if name == *id {
-			own = address
+			self = address
 		}
 	}
-	transport, err := cluster.ListenTCP(own, "", nil)
+	transport, err := cluster.ListenTCP(self, "", nil)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ import (
 
 // Authority signs certificates. It is valid for an hour.
 type Authority struct {
-	// Pool holds the authority's own certificate.
+	// Pool holds the authority's certificate.
 	Pool *x509.CertPool
 
 	key  *ecdsa.PrivateKey

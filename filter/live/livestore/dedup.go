@@ -34,8 +34,8 @@ type Options[T any] struct {
 	Funnel func(dst []byte, v T) []byte
 }
 
-// Dedup remembers exactly which elements it has seen. Each is a key in a store. A live.Scalable
-// in memory keeps reads of the store to duplicates and to a share FPR of the new elements. Dedup
+// Dedup remembers exactly which elements it has seen. Each is a key in a store. A live.Scalable in
+// memory limits reads of the store to duplicates and to a share FPR of the new elements. Dedup
 // survives restarts and crashes: when Add has returned true, the element is in the store.
 //
 // It is safe for concurrent use: if several callers add the same new element, Add returns

@@ -195,15 +195,15 @@ func (f *Bloom[T]) AddMany(ctx context.Context, vs []T, isNew []bool) error {
 	return inBatches(vs, isNew, batch, func(vs []T, isNew []bool) error { return f.add(ctx, vs, isNew) })
 }
 
-// maxTurns is how often an operation is tried if the configuration keeps changing. A rebuild
+// maxAttempts is how often an operation is tried if the configuration keeps changing. A rebuild
 // changes it three times.
-const maxTurns = 20
+const maxAttempts = 20
 
-// lostTurns is how often a shard must be missing before it counts as lost: a node that comes
-// back from a crash may not know yet that others have its slots.
-const lostTurns = 6
+// lostAttempts is how often a shard must be missing before it counts as lost: a node that restarts
+// after a crash may not know yet that others have its slots.
+const lostAttempts = 6
 
-// pause waits longer with each turn, and not at all in the first.
+// pause waits longer after each turn, and not at all after the first.
 func pause(ctx context.Context, turn int) error {
 	if turn == 0 {
 		return nil
@@ -222,7 +222,7 @@ func (f *Bloom[T]) add(ctx context.Context, vs []T, isNew []bool) error {
 		clear(isNew)
 	}
 	c, left := f.config.Load(), indexes(len(vs))
-	for turn := range maxTurns {
+	for turn := range maxAttempts {
 		stale, err := f.addTo(ctx, c, vs, left, isNew)
 		if err != nil || len(stale) == 0 {
 			return err
@@ -231,7 +231,7 @@ func (f *Bloom[T]) add(ctx context.Context, vs []T, isNew []bool) error {
 		if c, err = f.refresh(ctx); err != nil {
 			return err
 		}
-		if *c == *old && turn >= lostTurns {
+		if *c == *old && turn >= lostAttempts {
 			return f.lost(&c.read, vs[stale[0]])
 		}
 		if err := pause(ctx, turn); err != nil {
@@ -373,7 +373,7 @@ func (f *Bloom[T]) MayContainMany(ctx context.Context, vs []T, maybe []bool) err
 func (f *Bloom[T]) has(ctx context.Context, vs []T, maybe []bool) error {
 	setAll(maybe)
 	c := f.config.Load()
-	for turn := range maxTurns {
+	for turn := range maxAttempts {
 		gone, err := f.hasIn(ctx, &c.read, vs, maybe)
 		if err != nil {
 			setAll(maybe)
@@ -383,7 +383,7 @@ func (f *Bloom[T]) has(ctx context.Context, vs []T, maybe []bool) error {
 			return nil
 		}
 		old := c
-		if c, err = f.refresh(ctx); err == nil && *c == *old && turn >= lostTurns {
+		if c, err = f.refresh(ctx); err == nil && *c == *old && turn >= lostAttempts {
 			err = f.lost(&c.read, vs[gone])
 		}
 		if err == nil {
@@ -456,7 +456,7 @@ func (f *Bloom[T]) lost(g *generation, v T) error {
 
 // ApproxCount estimates how many different elements were added. The servers count all bits.
 func (f *Bloom[T]) ApproxCount(ctx context.Context) (uint64, error) {
-	for range maxTurns {
+	for range maxAttempts {
 		c, err := f.refresh(ctx)
 		if err != nil {
 			return 0, err

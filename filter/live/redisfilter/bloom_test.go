@@ -302,8 +302,8 @@ func source(vs []string) iter.Seq2[string, error] {
 	}
 }
 
-// While a filter is rebuilt repeatedly, other clients, which notice it only by the shards, add and
-// look up elements. No element is lost, and deleted ones disappear.
+// While a filter is rebuilt repeatedly, other clients, which learn of it only from the shards, add
+// and look up elements. No element is lost, and deleted ones disappear.
 func TestRebuild(t *testing.T) {
 	s := newServer(t)
 	ctx := context.Background()
@@ -427,9 +427,9 @@ func TestRebuild(t *testing.T) {
 	}
 }
 
-// At whatever point a process ends during a rebuild, the filter stays in use, and the next rebuild
-// takes over.
-func TestRebuildBrokenOff(t *testing.T) {
+// Whenever a process ends during a rebuild, the filter stays in use, and the next rebuild takes
+// over.
+func TestRebuildInterrupted(t *testing.T) {
 	s := newServer(t)
 	ctx := context.Background()
 	c := s.client(t, 3)
@@ -447,7 +447,7 @@ func TestRebuildBrokenOff(t *testing.T) {
 	if !must(f.Info(ctx)).Building {
 		t.Error("not in the middle of a rebuild")
 	}
-	// One that is still running finds that another one has taken over.
+	// A rebuild that is still running finds that another one has taken over.
 	taken := false
 	slow := func(yield func(string, error) bool) {
 		if err := other.Rebuild(ctx, RebuildOptions{}, source(members(0, 700))); err != nil {

@@ -174,8 +174,8 @@ func (c *cluster) slots(master, n int) (withKeys, all []int) {
 }
 
 // While elements are added and looked up in a cluster of three masters with a replica each, slots
-// move, a master is failed over to its replica, and another one is killed. Elements are found
-// from when they were added, and no caller gets an error.
+// move, a master is failed over to its replica, and another one is killed. Elements are found from
+// the time when they were added, and no caller gets an error.
 func TestCluster(t *testing.T) {
 	if testing.Short() {
 		*clusterElements = min(*clusterElements, 10_000)
@@ -209,7 +209,7 @@ func (c *cluster) trial(ctx context.Context, layout Layout, total int, kill bool
 	start := time.Now()
 	for w := range workers {
 		g := f
-		if w%2 == 1 { // a client of its own, like another process
+		if w%2 == 1 { // a separate client, as in another process
 			g = open(t, c.client(redis.ClusterOptions{}), name, o)
 		}
 		load.Go(func() {

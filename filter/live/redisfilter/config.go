@@ -16,9 +16,9 @@ type phase string
 
 // In Redis; do not change.
 const (
-	steady   phase = "steady"   // no rebuild: one generation
-	filling  phase = "filling"  // read is the old one, also the new one
-	draining phase = "draining" // read is the new one, also the old one
+	steady   phase = "steady"   // no rebuild; there is one generation
+	filling  phase = "filling"  // read is the old generation, also the new one
+	draining phase = "draining" // read is the new generation, also the old one
 )
 
 // config is the hash {NAME}:filter, all of it text:

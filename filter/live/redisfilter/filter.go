@@ -80,8 +80,8 @@ func formatError(format string, args ...any) error {
 
 func lostError(key string) error { return fmt.Errorf("%w: key %q", ErrLost, key) }
 
-// defaultRetryFor is longer than a failover with the defaults of Redis Cluster: 15 seconds
-// until a master counts as failed, and an election.
+// defaultRetryFor is longer than a failover of Redis Cluster with its defaults: 15 seconds until a
+// master counts as failed, and an election.
 const defaultRetryFor = 30 * time.Second
 
 // batch is the number of elements per round trip.

@@ -41,7 +41,7 @@ func (f *Bloom[T]) Rename(ctx context.Context, name string) error {
 	}
 	renamed := *c
 	if renamed.keys = c.read.keys; renamed.keys == name {
-		renamed.keys = "" // back to the first name
+		renamed.keys = "" // renamed back to its first name
 	}
 	there, err := f.sender.loadConfig(ctx, name)
 	switch {
@@ -76,7 +76,7 @@ func (f *Bloom[T]) Rename(ctx context.Context, name string) error {
 	return nil
 }
 
-// copyExpiry makes the key to expire when the key from does, if that expires.
+// copyExpiry makes key to expire when key from does, if that expires.
 func (s *sender) copyExpiry(ctx context.Context, from, to string) error {
 	r := &request{key: from, args: []any{"pttl", from}}
 	if err := s.send(ctx, false, r); err != nil {

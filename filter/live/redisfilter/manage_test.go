@@ -235,8 +235,7 @@ func TestMakeTwice(t *testing.T) {
 	}
 }
 
-// Of two rebuilds that begin at the same time, the one that is too late leaves no keys that do not
-// expire.
+// Of two rebuilds that begin at the same time, the later one leaves no keys without an expiry.
 func TestRebuildTooLate(t *testing.T) {
 	c := newServer(t).client(t, 3)
 	ctx := context.Background()
@@ -326,8 +325,9 @@ func TestDropTwice(t *testing.T) {
 	}
 }
 
-// If the reply to the creation of a filter was lost, its creator finds that it has created it, even
-// if others are already rebuilding it. If it cannot find that out, it fails, and removes nothing.
+// If the reply to the creation of a filter is lost, the client finds out that it has created it,
+// even if others are already rebuilding it. If it cannot find out, it returns an error, and removes
+// nothing.
 func TestCreateTwice(t *testing.T) {
 	s := newServer(t)
 	ctx := context.Background()

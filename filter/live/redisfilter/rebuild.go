@@ -25,8 +25,8 @@ type RebuildOptions struct {
 	Progress func(done uint64)
 }
 
-// drainFor is how long the emptied shards of an old generation are kept, so that an addition
-// still under way does not create them again permanently.
+// drainFor is how long the emptied shards of an old generation are kept, so that an addition that
+// is still in progress does not create them again permanently.
 const drainFor = 10 * time.Minute
 
 // Rebuild fills a new set of keys from source while this process and others use the old one,
@@ -39,10 +39,9 @@ const drainFor = 10 * time.Minute
 // A rebuild that is interrupted leaves the old filter in use; the next one cleans up. If a
 // second one begins while this one runs, it takes over, and this one returns ErrTaken.
 //
-// How it works: each shard holds the epoch of the configuration. An addition returns it, and
-// a client that gets a later epoch than it knows loads the configuration and adds the element
-// again. No epoch begins before all shards have the one before, so clients differ by at most
-// one epoch:
+// How it works: each shard holds the epoch of the configuration. An addition returns it, and a
+// client that gets a later epoch than it knows loads the configuration and adds the element again.
+// No epoch begins before all shards have the previous one, so clients differ by at most one epoch:
 //
 //	e    steady    all add to A and read A
 //	e+1  filling   all add to A and B and read A; then the source is added to B
@@ -54,7 +53,7 @@ func (f *Bloom[T]) Rebuild(ctx context.Context, o RebuildOptions, source iter.Se
 	if err != nil {
 		return err
 	}
-	if c, err = f.rest(ctx, c); err != nil {
+	if c, err = f.finishPhase(ctx, c); err != nil {
 		return err
 	}
 	size := sizing{c.read.items, c.read.fpr, c.read.layout, c.read.shards, c.read.seed}
@@ -95,12 +94,12 @@ func (f *Bloom[T]) Rebuild(ctx context.Context, o RebuildOptions, source iter.Se
 	if c, err = f.advance(ctx, c, draining, c.also, c.read); err != nil {
 		return err
 	}
-	_, err = f.rest(ctx, c)
+	_, err = f.finishPhase(ctx, c)
 	return err
 }
 
-// rest brings all shards to the epoch of c, and ends the phase draining.
-func (f *Bloom[T]) rest(ctx context.Context, c *config) (*config, error) {
+// finishPhase brings all shards to the epoch of c, and ends the phase draining.
+func (f *Bloom[T]) finishPhase(ctx context.Context, c *config) (*config, error) {
 	if err := f.raiseEpochs(ctx, c); err != nil {
 		return nil, err
 	}
@@ -230,7 +229,8 @@ func (f *Bloom[T]) fill(ctx context.Context, c *config, progress func(uint64), s
 }
 
 // dropScript deletes a configuration, but not that of a filter that was created since with the same
-// name: its creator would go on without a configuration, and others would create another filter.
+// name: the client that created it would continue without a configuration, and others would create
+// another filter.
 const dropScript = `
 if redis.call('HGET', KEYS[1], 'lineage') == ARGV[1] then redis.call('DEL', KEYS[1]) end
 return 1`

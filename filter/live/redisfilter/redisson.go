@@ -63,10 +63,10 @@ var _ Filter[string] = (*Redisson[string])(nil)
 //	  expectedInsertions
 //	  falseProbability        0.00001 as 0.000010 until Redisson 3.29, 1.0E-5 since 3.30
 //
-// size is -n ln p / (ln 2)², rounded down, and hashIterations is size/n × ln 2, rounded
-// to nearest, at least 1. Bit i of an element is h mod 2⁶³ mod size, where h is at first the
-// first half of HighwayHash-128 of the encoded element; the second half is added to it after
-// an even i, the first half after an odd one.
+// size is -n ln p / (ln 2)², rounded down, and hashIterations is size/n × ln 2, rounded to nearest,
+// at least 1. Bit i of an element is h mod 2⁶³ mod size. Initially h is the first half of
+// HighwayHash-128 of the encoded element. After an even i the second half is added to h, after an
+// odd i the first half.
 //
 // A filter for 1,000 elements at 1 % has size 9585 and 7 bits per element.
 const maxRedissonBits = 2 * math.MaxInt32

@@ -105,10 +105,10 @@ func (s *sender) sendAll(ctx context.Context, write bool, deadline time.Time, re
 
 // pause waits before the next attempt, and reloads the positions of slots.
 func (s *sender) pause(ctx context.Context, attempt int, again []*request, moved bool) error {
-	asked := false
+	asking := false
 	for _, r := range again {
-		if addr, ok := askedAt(r.err); ok {
-			r.ask, asked = addr, true
+		if addr, ok := askAddress(r.err); ok {
+			r.ask, asking = addr, true
 		}
 	}
 	if s.cluster != nil {
@@ -117,7 +117,7 @@ func (s *sender) pause(ctx context.Context, attempt int, again []*request, moved
 			return s.cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
 		}
 		s.cluster.ReloadState(ctx)
-		if asked && attempt < 3 {
+		if asking && attempt < 3 {
 			return nil
 		}
 	}
@@ -133,8 +133,8 @@ func (s *sender) pause(ctx context.Context, attempt int, again []*request, moved
 	}
 }
 
-// askedAt returns the address in "ASK slot address".
-func askedAt(err error) (string, bool) {
+// askAddress returns the address in "ASK slot address".
+func askAddress(err error) (string, bool) {
 	if !redis.HasErrorPrefix(err, "ASK ") {
 		return "", false
 	}
@@ -164,7 +164,8 @@ func transient(ctx context.Context, err error) bool {
 			return true
 		}
 	}
-	// Before version 7, a server puts the error of a script's command into the text of its own.
+	// Before version 7, a server embeds the error of a script's command in the text of another
+	// error.
 	return redis.HasErrorPrefix(err, "Error running script") && strings.Contains(reply.Error(), ": -READONLY ")
 }
 

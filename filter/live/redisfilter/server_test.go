@@ -59,7 +59,7 @@ func runTests(m *testing.M) int {
 	return m.Run()
 }
 
-// A member and a stranger are never equal.
+// An element that member returns is never equal to one that stranger returns.
 func member(i int) string   { return "user:" + strconv.Itoa(i) }
 func stranger(i int) string { return "ghost:" + strconv.Itoa(i) }
 

@@ -47,7 +47,8 @@ type nodeMap struct{ by map[nodeKey]*Node }
 
 // Cache is a map from a namespace and a key to values. It is safe for concurrent use.
 type Cache struct {
-	// inUse is held shared by Get: Close waits for calls that have begun, whose values it drops.
+	// inUse is held shared by Get: Close waits for the calls in progress, whose values it then
+	// drops.
 	inUse  sync.RWMutex
 	mu     sync.Mutex
 	nodes  *nodeMap
@@ -211,8 +212,8 @@ func (c *Cache) Get(ns, key uint64, setFunc func() (size int, value Value)) *Han
 	return &Handle{node: n}
 }
 
-// Delete drops a value. delFunc, if not nil, is called when nothing refers to the value any
-// more. Delete reports whether there was one.
+// Delete drops a value, and reports whether there was one. delFunc, if not nil, is called when
+// nothing refers to the value any more.
 func (c *Cache) Delete(ns, key uint64, delFunc func()) bool {
 	c.mu.Lock()
 	n := c.nodes.by[nodeKey{ns, key}]

@@ -137,7 +137,7 @@ const (
 // Options are the options of a database. A nil *Options and zero fields mean the
 // defaults.
 type Options struct {
-	// AltFilters is not used: filters of earlier tables are used whatever is set.
+	// AltFilters is not used: the filters of existing tables are always used.
 	AltFilters []filter.Filter
 
 	// BlockCacher is NoCacher for no block cache, or a PassthroughCacher. Databases with the same
@@ -244,7 +244,7 @@ type Options struct {
 	// OpenFilesCacher is not used.
 	OpenFilesCacher Cacher
 
-	// OpenFilesCacheCapacity is the number of tables that are held open. Default: 500.
+	// OpenFilesCacheCapacity is the number of tables that are kept open. Default: 500.
 	OpenFilesCacheCapacity int
 
 	// ReadOnly opens the database without changing anything. Several processes may read it.
@@ -351,11 +351,12 @@ func (o *Options) GetCompactionSourceLimit(level int) int {
 		factor(o, func(o *Options) int { return o.CompactionSourceLimitFactor }, DefaultCompactionSourceLimitFactor)
 }
 
-// multiplier returns the multiplier of a level: its own, or a power of the common one.
-func multiplier(level int, own []float64, common, def float64) float64 {
+// multiplier returns the multiplier of a level: the one that is set for this level, or a power of
+// the common one.
+func multiplier(level int, perLevel []float64, common, def float64) float64 {
 	switch {
-	case level < len(own) && own[level] > 0:
-		return own[level]
+	case level < len(perLevel) && perLevel[level] > 0:
+		return perLevel[level]
 	case common > 0:
 		return math.Pow(common, float64(level))
 	}

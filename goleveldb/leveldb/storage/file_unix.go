@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// errHeld is the error for a directory that is locked: that of flock, as in goleveldb.
+// errHeld is the error for a directory that is already locked: that of flock, as in goleveldb.
 const errHeld = syscall.EAGAIN
 
 // syncDir makes a directory's entries durable, if the file system supports that.

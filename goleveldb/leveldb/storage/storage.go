@@ -1,5 +1,5 @@
 // Package storage defines Storage, which holds the files of a database: in a directory, in memory,
-// or in a program's own implementation.
+// or where an implementation in a program keeps them.
 package storage
 
 import (

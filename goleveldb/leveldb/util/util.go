@@ -20,7 +20,7 @@ type Releaser interface {
 	Release()
 }
 
-// ReleaseSetter is something that releases another thing together with itself.
+// ReleaseSetter is something that releases another Releaser together with itself.
 type ReleaseSetter interface {
 	// SetReleaser sets what is released together with the receiver; nil unsets it. It panics with
 	// ErrReleased if the receiver has been released, and with ErrHasReleaser if there is a releaser

@@ -1,8 +1,8 @@
 // Package resp implements the server side of the Redis serialization protocol, versions 2 and 3,
 // with a bound on everything that a client can request.
 //
-// The parser has a few hundred lines and is fuzzed. It is written here because no library both
-// bounds what a client may request and can be fed by an event loop:
+// The parser has a few hundred lines and is fuzzed. No library both bounds what a client may
+// request and can be fed by an event loop:
 //
 //   - github.com/tidwall/redcon v1.6.2, the best known: no bound on arguments or
 //     buffers, and a bulk length near 2⁶³ makes its parser index out of range in a
@@ -34,8 +34,8 @@ type Limits struct {
 
 // What a client may send before it has authenticated.
 const (
-	strangerArgs      = 10
-	strangerBulkBytes = 16 << 10
+	unauthArgs      = 10
+	unauthBulkBytes = 16 << 10
 	// largestBulk is the longest argument that Redis accepts by default.
 	largestBulk = 512 << 20
 )
@@ -45,7 +45,7 @@ const (
 	maxLine     = 64 << 10
 	argOverhead = 40 // memory for an argument in addition to its bytes
 	keptSpans   = 64
-	inlineArgs  = 1024 // of a line that somebody typed
+	inlineArgs  = 1024 // of a command that was typed as a line
 )
 
 // ProtocolError is an error in a client's input. After it the connection is to be closed.
@@ -53,7 +53,7 @@ type ProtocolError string
 
 func (e ProtocolError) Error() string { return "Protocol error: " + string(e) }
 
-// ErrMemory is returned when Limits.Reserve refuses.
+// ErrMemory is returned when Limits.Reserve returns false.
 var ErrMemory = errors.New("too much memory for requests in use")
 
 // span is the position of an argument, relative to the start of its command.
@@ -63,7 +63,7 @@ type span struct{ from, to int }
 type Reader struct {
 	src      io.Reader
 	limits   Limits
-	stranger bool
+	unauth   bool
 	buf      []byte
 	start    int // of the command that is being read
 	pos      int // how far it has been parsed
@@ -76,18 +76,18 @@ type Reader struct {
 	typed    bool // args have their own memory
 	whole    bool // Scan found a command that Next has not returned
 	reserved int
-	own      []byte // the Reader's own buffer while buf is borrowed
+	ownBuf   []byte // the Reader's buffer while buf is a borrowed one
 	borrowed bool
 }
 
-// NewReader returns a Reader. With stranger the client has not authenticated: until Trust is
-// called, it may send only short commands.
-func NewReader(src io.Reader, limits Limits, stranger bool) *Reader {
-	return &Reader{src: src, limits: limits, stranger: stranger, bulk: -1}
+// NewReader returns a Reader. unauth means that the client has not authenticated: until Trust(true)
+// is called, it may send only short commands.
+func NewReader(src io.Reader, limits Limits, unauth bool) *Reader {
+	return &Reader{src: src, limits: limits, unauth: unauth, bulk: -1}
 }
 
 // Trust sets whether the client has authenticated.
-func (r *Reader) Trust(trusted bool) { r.stranger = !trusted }
+func (r *Reader) Trust(trusted bool) { r.unauth = !trusted }
 
 // Close releases reserved memory. Nothing may be borrowed.
 func (r *Reader) Close() { r.release() }
@@ -106,7 +106,7 @@ func (r *Reader) Borrow(buf []byte) {
 		r.release()
 	}
 	copy(buf, r.buf[r.start:r.end])
-	r.own, r.borrowed = r.buf, true
+	r.ownBuf, r.borrowed = r.buf, true
 	r.buf = buf
 	r.shift()
 }
@@ -132,7 +132,7 @@ func (r *Reader) Return() error {
 		return nil
 	}
 	from := r.buf[r.start:r.end]
-	r.buf, r.own, r.borrowed = r.own, nil, false
+	r.buf, r.ownBuf, r.borrowed = r.ownBuf, nil, false
 	if len(from) > len(r.buf) {
 		size := firstBuffer
 		for size < len(from) {
@@ -198,8 +198,8 @@ func (r *Reader) Scan() (args int, err error) {
 	return len(r.spans), nil
 }
 
-// Fill reads more input. It returns an error of the source as it is, ErrMemory, or a ProtocolError
-// if the command is too large.
+// Fill reads more input. It returns the error of the source unchanged, ErrMemory, or a
+// ProtocolError if the command is too large.
 func (r *Reader) Fill() error {
 	if r.want == 0 {
 		r.start = r.pos
@@ -248,7 +248,7 @@ func (r *Reader) reserve(n int) bool {
 	return true
 }
 
-// release gives reserved memory back, and drops a buffer that is larger than the first one.
+// release releases reserved memory, and drops a buffer that is larger than the first one.
 func (r *Reader) release() {
 	if r.reserved > 0 && r.limits.Reserve != nil {
 		r.limits.Reserve(-r.reserved)
@@ -281,7 +281,7 @@ func (r *Reader) parse() (args int, err error) {
 		switch {
 		case !ok || n > math.MaxInt32:
 			return 0, ProtocolError("invalid multibulk length")
-		case r.stranger && n > strangerArgs:
+		case r.unauth && n > unauthArgs:
 			return 0, ProtocolError("unauthenticated multibulk length")
 		case n > int64(r.limits.MaxArgs):
 			return 0, ProtocolError("invalid multibulk length")
@@ -302,7 +302,7 @@ func (r *Reader) parse() (args int, err error) {
 			}
 			n, ok := ParseInt(line[1:])
 			switch {
-			case r.stranger && ok && n > strangerBulkBytes && n <= largestBulk:
+			case r.unauth && ok && n > unauthBulkBytes && n <= largestBulk:
 				return 0, ProtocolError("unauthenticated bulk length")
 			case !ok || n < 0 || n > int64(r.limits.MaxBulkBytes):
 				return 0, ProtocolError("invalid bulk length")
@@ -372,7 +372,7 @@ func (r *Reader) inline() (int, error) {
 	if !ok {
 		return 0, ProtocolError("unbalanced quotes in request")
 	}
-	if r.stranger && len(args) > strangerArgs {
+	if r.unauth && len(args) > unauthArgs {
 		return 0, ProtocolError("unauthenticated multibulk length")
 	}
 	if len(args) > inlineArgs {

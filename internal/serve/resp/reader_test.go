@@ -13,8 +13,8 @@ import (
 var limits = Limits{MaxArgs: 100, MaxBulkBytes: 1 << 12, MaxBytes: 1 << 16}
 
 // readAll returns the commands that a Reader reads from a stream, and the error that ends it.
-func readAll(src io.Reader, l Limits, stranger bool) (out string) {
-	r := NewReader(src, l, stranger)
+func readAll(src io.Reader, l Limits, unauth bool) (out string) {
+	r := NewReader(src, l, unauth)
 	defer r.Close()
 	for {
 		args, err := r.Next()
@@ -143,7 +143,7 @@ func TestScanTakesNoMemory(t *testing.T) {
 	}
 }
 
-// Memory is reserved before it is allocated, and given back when a request is done.
+// Memory is reserved before it is allocated, and released when a request is done.
 func TestReserve(t *testing.T) {
 	var now, peak int
 	l := limits
@@ -191,14 +191,14 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// It makes no difference how a stream is split into reads.
+// A stream gives the same commands however it is split into reads.
 func FuzzReader(f *testing.F) {
 	f.Add([]byte("*2\r\n$3\r\nGET\r\n$1\r\na\r\nPING \"x\"\r\n"), false)
 	f.Add([]byte("*11\r\n"), true)
 	f.Add([]byte("*1\r\n$9223372036854775800\r\n"), false)
-	f.Fuzz(func(t *testing.T, in []byte, stranger bool) {
-		whole := readAll(bytes.NewReader(in), limits, stranger)
-		single := readAll(iotest.OneByteReader(bytes.NewReader(in)), limits, stranger)
+	f.Fuzz(func(t *testing.T, in []byte, unauth bool) {
+		whole := readAll(bytes.NewReader(in), limits, unauth)
+		single := readAll(iotest.OneByteReader(bytes.NewReader(in)), limits, unauth)
 		if whole != single {
 			t.Errorf("whole:  %s\nsingle: %s", whole, single)
 		}

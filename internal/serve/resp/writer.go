@@ -19,8 +19,8 @@ type Writer struct {
 	// Reserve is called before memory beyond FreeReply is allocated for a string, and returns
 	// whether it may be; a negative number gives memory back. It may be nil.
 	Reserve func(bytes int) bool
-	// Refused is set when Reserve has refused a string, which is then missing from Buf, or a Claim:
-	// the rest of the same reply is useless. The owner resets it.
+	// Refused is set when Reserve has returned false for a string, which is then missing from Buf,
+	// or for a Claim. The reply is then incomplete and must not be sent. The owner resets Refused.
 	Refused bool
 	// Errors counts the errors that were written, LastError is the last one.
 	Errors    uint64

@@ -21,8 +21,8 @@ const (
 	expireLimit = 5 * time.Minute
 )
 
-// runExpire sets -keys keys that expire within expireTime, at moments that do not follow the order
-// of the keys, and gets keys one after the other, before that and until the server has removed all.
+// runExpire sets -keys keys that expire within expireTime, not in the order of the keys, and gets
+// keys one after the other, before that and until the server has removed all.
 func runExpire(dir string) error {
 	fmt.Println("| server | sets/s | GET, µs | p99.9 | max | GET while keys expire, µs | p99.9 | max | removed/s | CPU µs a key | last removed, s late | directory, MiB | at the end |")
 	fmt.Println("|---|---|---|---|---|---|---|---|---|---|---|---|---|")
@@ -68,7 +68,7 @@ func (s *server) expire(dir string) error {
 	if set > expireLoad/2 {
 		return fmt.Errorf("setting %d keys took %v", *keys, set)
 	}
-	if err := s.settle(); err != nil {
+	if err := s.waitIdle(); err != nil {
 		return err
 	}
 	conn, err := net.Dial("tcp", "127.0.0.1:"+strconv.Itoa(s.port))
@@ -113,7 +113,7 @@ func (s *server) expire(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.settle(); err != nil {
+	if err := s.waitIdle(); err != nil {
 		return err
 	}
 	end, err := dirBytes(dir)
@@ -144,8 +144,8 @@ func dirBytes(dir string) (sum int64, err error) {
 
 func expireKey(i int) string { return fmt.Sprintf("session:%08d", i) }
 
-// get gets a key, another one for each i up to *keys, in an order that is not that of the keys, and
-// returns how long that took.
+// get gets a key and returns how long that took. Each i up to *keys selects another key; their
+// order is not that of the keys.
 func get(conn net.Conn, r *bufio.Reader, i int) (time.Duration, error) {
 	began := time.Now()
 	if _, err := bulk(conn, r, "GET", expireKey(i*7919%*keys)); err != nil {

@@ -18,7 +18,7 @@ type longWork struct {
 	name    string
 	args    []string // before the keys
 	value   string   // after each key, if not ""
-	old     bool     // the same keys in each run, else others
+	old     bool     // the same keys in each run, otherwise new ones
 	prepare []string // with KEY in place of the key
 	filters bool     // redis-server has no such command
 }

@@ -198,7 +198,7 @@ func runCores(dir, n string) error {
 			}
 			var rates, cpus [2][]float64
 			for _, s := range both {
-				if err := s.settle(); err != nil {
+				if err := s.waitIdle(); err != nil {
 					return err
 				}
 				if _, _, err := s.row(&w, clientCPUs, count/4, deep, nil); err != nil { // reads everything once
@@ -250,8 +250,9 @@ func middle(of []float64) float64 {
 	return (of[(len(of)-1)/2] + of[len(of)/2]) / 2
 }
 
-// settle waits until the server has finished its background work.
-func (s *server) settle() error {
+// waitIdle waits until the server has finished its background work: until it uses hardly any CPU
+// time.
+func (s *server) waitIdle() error {
 	last := int64(-1)
 	for range 100 {
 		now, err := cpuTime(s.cmd.Process.Pid)
@@ -264,7 +265,7 @@ func (s *server) settle() error {
 		last = now
 		time.Sleep(300 * time.Millisecond)
 	}
-	return errors.New(s.name + " does not settle")
+	return errors.New(s.name + " does not become idle")
 }
 
 // server is a process that is measured.

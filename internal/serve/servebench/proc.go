@@ -46,7 +46,7 @@ func cpuModel() string {
 	return "unknown CPU"
 }
 
-// freePort returns a port on which nobody listens.
+// freePort returns an unused port.
 func freePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -128,7 +128,7 @@ func TestEngines(t *testing.T) {
 var fastCommit = flag.Bool("fast-commit", false, "run ext4's fast commits, too")
 
 // TestFastCommit runs sift and the control on ext4 with fast_commit, which is off by default. It
-// reports what is lost: if the control loses something, the file system does.
+// reports what is lost: if the control loses something, the file system is at fault.
 func TestFastCommit(t *testing.T) {
 	f := &fileSystems[len(fileSystems)-1]
 	if !*fastCommit {
@@ -144,7 +144,7 @@ func TestFastCommit(t *testing.T) {
 	}
 }
 
-// many makes runs until the time is over, even after violations.
+// many makes runs until the time is up, even after violations.
 func many(t *testing.T, f *fileSystem, e engine, budget time.Duration) (all stats, first error) {
 	t.Helper()
 	for until := time.Now().Add(budget); time.Now().Before(until); {
@@ -160,7 +160,7 @@ func many(t *testing.T, f *fileSystem, e engine, budget time.Duration) (all stat
 	return all, first
 }
 
-// runs makes runs of an engine on a file system until the time is over or a guarantee is violated.
+// runs makes runs of an engine on a file system until the time is up or a guarantee is violated.
 func runs(t *testing.T, f *fileSystem, e engine, budget time.Duration) (s stats, err error) {
 	t.Helper()
 	first := *seed

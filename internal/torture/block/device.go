@@ -24,7 +24,7 @@ type fileSystem struct {
 	name  string
 	kind  string   // the kernel's name for it
 	mkfs  []string // the command, without the device
-	bytes int64    // of the disk: about the smallest
+	bytes int64    // of the disk: about the minimum
 	mount string   // options
 }
 
@@ -96,11 +96,11 @@ func (f *fileSystem) mountFile(file, dir string) (*mounted, error) {
 	return &mounted{dir}, nil
 }
 
-// errMount reports that a file system cannot be mounted. A torn superblock is such a case: that of
-// ext4 takes two sectors, that of btrfs eight.
+// errMount reports that a file system cannot be mounted, for example because its superblock is
+// torn: that of ext4 takes two sectors, that of btrfs eight.
 var errMount = errors.New("mount")
 
-// attach attaches a file to a loop device, which is detached when nobody has it open any more.
+// attach attaches a file to a loop device, which is detached when no process has it open any more.
 func attach(name string) (*os.File, error) {
 	mode, flags := os.O_RDWR, uint32(unix.LO_FLAGS_AUTOCLEAR)
 	if filepath.Base(name) == diskName {
@@ -151,7 +151,7 @@ func (m *mounted) unmount() error {
 	return errors.Join(fmt.Errorf("%s stays busy", m.dir), unix.Unmount(m.dir, unix.MNT_DETACH))
 }
 
-// disk is a server of a recorded disk, in a process of its own.
+// disk is a recorded disk, which a separate process serves.
 type disk struct {
 	dir   string
 	clock *atomic.Uint64

@@ -18,14 +18,14 @@ import (
 type engine struct {
 	name string
 	open func(dir string) (store, error)
-	// unsynced: it has unsynced writes, and a crash loses only the latest of them.
+	// unsynced: it has unsynced writes, and a crash may lose only the latest of them.
 	unsynced bool
 }
 
 // store is an open database.
 type store interface {
 	Write(edits []torture.Edit, sync bool) error
-	// Contents reads everything by a scan, and compares lookups of keys with it.
+	// Contents reads everything with a scan, and compares lookups of keys with it.
 	Contents(keys []string) (map[string]string, error)
 	// Tidy performs one of the engine's other operations, such as a compaction, chosen by n. It
 	// reports whether everything that was written before is durable now.

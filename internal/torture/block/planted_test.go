@@ -16,7 +16,7 @@ import (
 	"github.com/siftdb/sift/internal/torture/plant"
 )
 
-// planted are bugs: at each, the store no longer waits for the disk or checks what it must.
+// planted are bugs: with each, the store omits a wait for the disk or a check.
 var planted = []struct {
 	name  string
 	hides string // why no power cut can reveal the bug; "" if one must
@@ -101,7 +101,7 @@ func TestPlanted(t *testing.T) {
 				t.Fatal(err)
 			default:
 				where := failed.FindSubmatch(out)
-				if where == nil || !bytes.Contains(out, []byte(", power cut after ")) { // it failed otherwise
+				if where == nil || !bytes.Contains(out, []byte(", power cut after ")) { // it failed in another way
 					t.Fatalf("%s", out)
 				}
 				t.Logf("found on %s, after %v", where[1], took)

@@ -28,7 +28,7 @@ type stats struct {
 	losses                        int // images that lack writes that had begun
 	broken                        int // images that violate a guarantee
 	unopened                      int // databases that did not open
-	refused                       int // images that the file system itself does not mount
+	refused                       int // images that the file system refuses to mount
 }
 
 func (s *stats) add(o stats) {
@@ -58,7 +58,7 @@ type run struct {
 	writes int
 	images int
 	keep   string    // the directory for images that violate a guarantee
-	until  time.Time // no image but the first is begun after it
+	until  time.Time // no check of an image but the first begins after it
 
 	disk        *disk
 	oracle      torture.Oracle
@@ -66,7 +66,7 @@ type run struct {
 	stats       stats
 }
 
-// checkpoint is a copy of the database that a power cut after made must leave intact.
+// checkpoint is a copy of the database that must be intact after a power cut later than made.
 type checkpoint struct {
 	name     string
 	contents map[string]string
@@ -76,8 +76,8 @@ type checkpoint struct {
 // dbName is the database's directory on the disk.
 const dbName = "db"
 
-// do makes a run on a disk whose initial contents are the file named base in the run's directory,
-// with a database that holds contents, or none.
+// do makes a run on a disk whose initial contents are the file named base in the run's directory.
+// The disk has a database with contents; if contents is empty, it has none.
 func (r *run) do(contents map[string]string) error {
 	tape, err := r.record(contents)
 	if err != nil {
@@ -164,11 +164,11 @@ func writeBack(dir string, seed uint64) (stop func()) {
 	return func() { close(end); wg.Wait() }
 }
 
-// single runs one writer. After a power cut, a prefix of its writes must be found.
+// single runs one writer. After a power cut, the database must hold a prefix of its writes.
 func (r *run) single(dir string, contents map[string]string) error {
 	h := torture.NewHistory(contents)
 	r.oracle = h
-	syncs := []int{2, 4, 20}[r.rng.IntN(3)] // one in so many writes is synced
+	syncs := []int{2, 4, 20}[r.rng.IntN(3)] // one write in this many is synced
 	now := maps.Clone(contents)
 	if now == nil {
 		now = map[string]string{}

@@ -59,7 +59,7 @@ func (r *recorder) Setattr(ctx context.Context, f fs.FileHandle, in *fuse.SetAtt
 	return r.Getattr(ctx, f, out)
 }
 
-// Open implements fs.NodeOpener. Nothing is cached in between.
+// Open implements fs.NodeOpener. The kernel does not cache what is read or written.
 func (r *recorder) Open(context.Context, uint32) (fs.FileHandle, uint32, syscall.Errno) {
 	return nil, fuse.FOPEN_DIRECT_IO, 0
 }
@@ -74,7 +74,8 @@ func (r *recorder) Read(_ context.Context, _ fs.FileHandle, dest []byte, off int
 	return fuse.ReadResultData(dest[:copy(dest, r.disk[off:])]), 0
 }
 
-// Write implements fs.NodeWriter. Some writes are answered late, so that flushes begin before that.
+// Write implements fs.NodeWriter. Some writes are answered late, so that flushes begin while they
+// are in flight.
 func (r *recorder) Write(_ context.Context, _ fs.FileHandle, data []byte, off int64) (uint32, syscall.Errno) {
 	if off%sectorBytes != 0 || len(data)%sectorBytes != 0 || off+int64(len(data)) > int64(len(r.disk)) {
 		return 0, syscall.EINVAL
@@ -107,7 +108,7 @@ func (r *recorder) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno {
 	return 0
 }
 
-// pause lets other requests overtake this one, for up to a time, once in so many calls.
+// pause lets other requests overtake this one, for up to most, in one of once calls.
 func (r *recorder) pause(once int, most time.Duration) {
 	if r.rng.IntN(once) > 0 {
 		return
@@ -118,8 +119,8 @@ func (r *recorder) pause(once int, most time.Duration) {
 	r.mu.Lock()
 }
 
-// add appends an event to the tape. The clock advances before the event is answered, so the program
-// never reads too early a time afterwards.
+// add appends an event to the tape. The clock advances before the request is answered, so the
+// program never reads too early a time after the answer.
 func (r *recorder) add(e *event) error {
 	r.buf = e.appendTo(r.buf[:0])
 	if _, err := r.out.Write(r.buf); err != nil {
@@ -151,17 +152,17 @@ func mapClock(name string) (*atomic.Uint64, error) {
 const (
 	baseName  = "base"  // the initial contents of the disk
 	tapeName  = "tape"  // what reached it
-	clockName = "clock" // how many events that are
+	clockName = "clock" // how many events that is
 	mountName = "mnt"   // where the server's file system is
 	diskName  = "disk"  // the one file there
 )
 
-// asyncDIO is FUSE_ASYNC_DIO of the FUSE protocol: the loop device need not wait for one write
-// before it sends the next, or a flush.
+// asyncDIO is FUSE_ASYNC_DIO of the FUSE protocol: the loop device may send a write or a flush
+// before the previous write is answered.
 const asyncDIO = 1 << 15
 
-// serve serves a disk until SIGTERM or the end of its standard input, which comes when the test has
-// died.
+// serve serves a disk until SIGTERM or the end of its standard input, which ends when the test
+// dies.
 func serve(dir string, seed uint64) error {
 	base, err := os.Open(filepath.Join(dir, baseName))
 	if err != nil {
@@ -192,7 +193,7 @@ func serve(dir string, seed uint64) error {
 		return err
 	}
 	fmt.Println("ready")
-	signal.Ignore(syscall.SIGINT) // the test, which gets it, too, unmounts what is on the disk first
+	signal.Ignore(syscall.SIGINT) // the test gets it, too, and first unmounts the file system on the disk
 	end := make(chan os.Signal, 1)
 	signal.Notify(end, syscall.SIGTERM)
 	gone := make(chan struct{})

@@ -16,8 +16,8 @@ import (
 // sectorBytes is the unit that a disk writes as a whole or not at all.
 const sectorBytes = 512
 
-// A tape is what reached a disk, in order. The clock of a run is its length: a power cut at
-// clock c comes when the disk had received the first c events.
+// A tape is what reached a disk, in order. Its length is the clock of a run: a power cut at clock c
+// comes when the disk has received the first c events.
 type tape struct {
 	base   []byte // the disk before the first event
 	events []event
@@ -155,8 +155,8 @@ func (c *cutter) advance(clock int) {
 	}
 }
 
-// write copies the sectors of an event that keep selects to a disk, except those for which a later
-// event is durable.
+// write copies the sectors of event i that keep selects to disk, except those that a later durable
+// event wrote.
 func (c *cutter) write(disk []byte, i int, keep func(sector int) bool) {
 	e := &c.tape.events[i]
 	for n := range len(e.data) / sectorBytes {
@@ -179,7 +179,7 @@ const (
 	survivals
 )
 
-// cut puts what a power cut at a clock leaves into image. Clocks must ascend. It returns how many
+// cut fills image with what a power cut at a clock leaves. Clocks must ascend. It returns how many
 // writes could have been lost.
 func (c *cutter) cut(clock int, s survival, rng *rand.Rand) (open int) {
 	c.advance(clock)

@@ -1,6 +1,5 @@
-// Package damage changes the files of a database in many ways and judges what
-// an engine then returns. It knows nothing about any engine, so that several
-// can be compared.
+// Package damage changes the files of a database in many ways and judges what an engine then
+// returns. It is independent of any engine, so that several can be compared.
 package damage
 
 import (
@@ -283,7 +282,7 @@ func Run(e Engine, cases []Case, want map[string]string, keys []string, verdict 
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	next := make(chan Case)
-	var large []Case // seemed to take much memory while others were running
+	var large []Case // took much memory, but other cases were running
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
 			for c := range next {

@@ -2,9 +2,9 @@ package main
 
 const torture = "internal/torture"
 
-// faults are bugs of LevelDB, goleveldb, pebble, RocksDB and badger, from their issue
-// trackers. Where this store works differently, the bug is the nearest equivalent, with the
-// same effect for the user.
+// faults are bugs of LevelDB, goleveldb, pebble, RocksDB and badger, from their issue trackers.
+// Where sift works differently, the planted bug is the nearest equivalent, with the same effect for
+// the user.
 var faults = []fault{
 	// What must be on disk.
 	{

@@ -44,8 +44,8 @@ func TestFaultsApply(t *testing.T) {
 	}
 }
 
-// together puts the edits of all bugs into as few groups as possible, such that no edit
-// changes text that another one of its group looks for.
+// together puts the edits of all bugs into as few groups as possible, such that no edit changes
+// text that another edit of its group looks for.
 func together(root, dir string) (groups [][]edit) {
 	for _, f := range faults {
 		added := false

@@ -1,5 +1,5 @@
-// Command known plants bugs of other stores in this one, one at a time, and runs the tests
-// that must find them. It changes no file: each bug is compiled in through an overlay.
+// Command known plants bugs of other stores in sift, one at a time, and runs the tests that must
+// find them. It changes no file: each bug is compiled in through an overlay.
 //
 //	go run ./internal/torture/known                  all of them; exits with 1 if one survives
 //	go run ./internal/torture/known -list            lists them

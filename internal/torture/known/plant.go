@@ -12,7 +12,7 @@ import (
 	"github.com/siftdb/sift/internal/torture/plant"
 )
 
-// fault is a bug of another store, transferred to this one.
+// fault is a bug of another store, transferred to sift.
 type fault struct {
 	name   string
 	origin string // where it is described: repository and number of an issue or a pull request

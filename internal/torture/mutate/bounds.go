@@ -8,8 +8,8 @@ import (
 // boundDirs are the packages whose conditions and bounds are changed.
 var boundDirs = []string{"internal/manifest", "internal/record", "internal/compact", "internal/merge", "sstable", "memtable", "filter"}
 
-// visitBounds changes < to <=, > to >=, && to ||, and each of them back, and leaves out
-// a 1 that is added or subtracted. Constant expressions stay.
+// visitBounds changes < to <=, > to >=, && to ||, and each of them back, and leaves out a 1 that is
+// added or subtracted. Constant expressions are left alone.
 func (in *instrumenter) visitBounds(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.FuncDecl:

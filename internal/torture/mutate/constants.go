@@ -241,7 +241,7 @@ type evaluation struct {
 	declared bool // within a declaration: its literals stay, the constant itself changes
 }
 
-// of returns the value of x, or nil if it has none with the change.
+// of returns the value of x with the change, or nil if it then has none.
 func (v evaluation) of(x ast.Expr, iota int64) constant.Value {
 	c := v.in.constants
 	switch x := x.(type) {

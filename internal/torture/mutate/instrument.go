@@ -109,7 +109,7 @@ func sourceSum(root string) ([]byte, error) {
 	return h.Sum(nil), err
 }
 
-// switchSource is the package that tells the changed files which mutant is on.
+// switchSource is the package in which the changed files look up which mutant is on.
 const switchSource = `package mutant
 
 import (
@@ -271,7 +271,7 @@ func (in *instrumenter) visit(n ast.Node) bool {
 	case *ast.FuncDecl:
 		in.fn = n.Name.Name
 	case *ast.CommClause:
-		// The communications of a select decide which case is chosen, and stay.
+		// The communications of a select are left alone, because they decide which case is chosen.
 		for _, s := range n.Body {
 			ast.Inspect(s, in.visit)
 		}

@@ -1,8 +1,8 @@
-// Command mutate removes each Sync, each SyncDir, each check of an error, and each wakeup of
-// a waiting goroutine (a Broadcast, a Signal, a send on a channel or the closing of one) from
-// the store, one at a time, and runs tests until one notices: those of the short form of
-// package torture, of the mutant's own package, and quick ones of the root package. It changes
-// no file: all mutants are compiled into the test binaries, and each run switches one on.
+// Command mutate removes each Sync, each SyncDir, each check of an error, and each wakeup of a
+// waiting goroutine (a Broadcast, a Signal, a send on a channel or the closing of one) from the
+// store, one at a time, and runs tests until one notices: those of the short form of package
+// torture, those of the mutant's package, and quick ones of the root package. It changes no file:
+// all mutants are compiled into the test binaries, and each run switches one on.
 //
 //	go run ./internal/torture/mutate                        all of them; exits with 1 if one survives
 //	go run ./internal/torture/mutate -list                  lists them

@@ -24,11 +24,11 @@ type suite struct {
 	Name string
 	Pkg  string // directory below the root
 	Test string // pattern
-	Own  bool   // of a package, and not of the short form
+	Own  bool   // belongs to a package, not to the short form
 
 	// Set by a run without any mutant.
 	Reached map[int]bool  // the mutants whose code it executes
-	Took    time.Duration // a mutant that takes much longer hangs
+	Took    time.Duration // a mutant with which it takes much longer counts as hanging
 }
 
 // runner runs mutants.
@@ -37,7 +37,7 @@ type runner struct {
 	dirs       []string // of the packages that are changed
 	short      []string // tests of the short form; nil: only run the tests of the packages
 	suites     []*suite
-	until      time.Time     // begin none after it; zero: no limit
+	until      time.Time     // none begins after it; zero: no limit
 	parallel   int           // how many run at a time
 	quick      time.Duration // skip tests that take longer; 0: none
 	anywhere   bool          // tests of other packages than the mutant's may catch it, too
@@ -376,9 +376,9 @@ func (x result) suite() string {
 	return by
 }
 
-// try runs a mutant through the suites that reach it until one catches it: those of the
-// short form, of its own package, and the quick ones of the root package. The one that caught
-// it last time comes first, then quick ones before slow ones.
+// try runs a mutant through the suites that reach it until one catches it: those of the short form,
+// those of the mutant's package, and the quick ones of the root package. The one that caught it
+// last time comes first, then quick ones before slow ones.
 func (r *runner) try(m mutant) result {
 	x := result{ID: m.id, Name: m.name}
 	last := r.earlier[m.name]

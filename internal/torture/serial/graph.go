@@ -21,8 +21,8 @@ func (g *graph) add(n int) int {
 
 func (g *graph) edge(a, b int, why dependency) { g.out[a] = append(g.out[a], edge{b, why}) }
 
-// cycle returns a short cycle, nil if there is none: its nodes, and why each comes before
-// the next.
+// cycle returns a short cycle: its nodes, and why each comes before the next. It returns nil if
+// there is none.
 func (g *graph) cycle() (nodes []int, why []dependency) {
 	left := g.onCycles()
 	for n, on := range left {

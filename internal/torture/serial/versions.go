@@ -90,7 +90,7 @@ func (c *checker) unseen(longest map[string][]int) map[string][]int {
 	return unseen
 }
 
-// ownAppends checks that a transaction reads what it has appended.
+// ownAppends checks that a transaction sees what it has appended.
 func ownAppends(t *Txn) error {
 	now := map[string][]int{} // what it has read, and appended since
 	known := map[string]bool{}

@@ -67,10 +67,10 @@ func measure(name string, unit time.Duration, f func() (n int)) {
 }
 
 type bench struct {
-	db  *leveldb.DB
-	r   *rand.Rand
-	buf []byte // the key that key has returned
-	own []byte // values are parts of this; half of it is random
+	db   *leveldb.DB
+	r    *rand.Rand
+	buf  []byte // the key that key has returned
+	data []byte // values are parts of this; half of it is random
 }
 
 // key returns the key for a number, a hash of it. It is valid until the next call.
@@ -87,8 +87,8 @@ func (b *bench) key(i int) []byte {
 }
 
 func (b *bench) value(i int) []byte {
-	at := i * 7 % (len(b.own) - valueBytes)
-	return b.own[at : at+valueBytes]
+	at := i * 7 % (len(b.data) - valueBytes)
+	return b.data[at : at+valueBytes]
 }
 
 func (b *bench) write() int {
@@ -165,9 +165,9 @@ func memory(when string) {
 func main() {
 	flag.Parse()
 	keys, keyBytes, valueBytes = *numKeys, *keyLen, *valueLen
-	b := &bench{buf: make([]byte, keyBytes), r: rand.New(rand.NewSource(1)), own: make([]byte, 1<<20)}
-	for i := 0; i < len(b.own); i += 64 {
-		b.r.Read(b.own[i : i+32])
+	b := &bench{buf: make([]byte, keyBytes), r: rand.New(rand.NewSource(1)), data: make([]byte, 1<<20)}
+	for i := 0; i < len(b.data); i += 64 {
+		b.r.Read(b.data[i : i+32])
 	}
 	var err error
 	b.db, err = leveldb.OpenFile(flag.Arg(0), &opt.Options{Filter: filter.NewBloomFilter(10), DisableSeeksCompaction: true})

@@ -7,10 +7,9 @@ import (
 	"github.com/siftdb/sift/bench/measure"
 )
 
-// rest returns when background work has quiesced: for four steps in a row, the
-// store's own count of it is unchanged, state reports nothing running, and the
-// process hardly uses the CPU.
-func rest(state func() (done int64, running bool)) error {
+// waitQuiesced waits until background work has quiesced: for four steps in a row, done, the store's
+// count of that work, has not changed, running is false, and the process has been nearly idle.
+func waitQuiesced(state func() (done int64, running bool)) error {
 	const (
 		step   = 50 * time.Millisecond
 		still  = 4        // steps
