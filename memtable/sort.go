@@ -197,12 +197,15 @@ func (l *list) sortRun(run, tmp []pendingNode, skip int, ordered bool) {
 		return
 	}
 	radixSort(run, tmp)
+	if whole && ordered {
+		return
+	}
 	for i, j := 0, 0; i < len(run); i = j {
 		for j = i + 1; j < len(run) && run[j].prefix == run[i].prefix; {
 			j++
 		}
 		switch group := run[i:j]; {
-		case whole && ordered || len(group) == 1:
+		case len(group) == 1:
 		case len(group) < few, len(group) == len(run):
 			slices.SortFunc(group, l.comparePending)
 		default: // their keys share more than all keys do
