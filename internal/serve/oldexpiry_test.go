@@ -8,7 +8,7 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// indexed returns the number of entries in the expiry index.
+// indexEntries returns the number of entries in the expiry index.
 func indexEntries(t *testing.T, s *Server) (n int) {
 	t.Helper()
 	for _, err := range s.db.Scan(&sift.IterOptions{Prefix: []byte{spaceExpiry}}) {
