@@ -61,7 +61,7 @@ func runHold(dir string) error {
 	fmt.Printf("| %d | redis: took | SET waits | sift: took | SET waits | GET waits | BF.EXISTS waits |\n", *items)
 	fmt.Println("|---|---|---|---|---|---|---|")
 	for _, w := range longWorks() {
-		if !strings.Contains(w.name, *only) {
+		if !only.MatchString(w.name) {
 			continue
 		}
 		row := []string{w.name, "", ""}

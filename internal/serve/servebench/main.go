@@ -30,6 +30,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -43,7 +44,6 @@ var (
 	rounds   = flag.Int("rounds", 3, "measurements of each row, of which the median is printed")
 	keys     = flag.Int("keys", 100_000, "existing keys")
 	depths   = flag.String("pipeline", "1,16,100", "commands that a client sends before it waits")
-	only     = flag.String("only", "", "measure only commands whose names contain this")
 	threads  = flag.Bool("goroutines", false, "measure sift serve --no-loops in place of redis-server")
 	bloom    = flag.String("redisbloom", "", "a module for redis-server: compare filters with its filters instead of SETBIT, GETBIT and BITFIELD")
 	restart  = flag.Bool("restart", false, "measure starts with -keys keys and -filters filters")
@@ -60,6 +60,13 @@ type work struct {
 	redis, sift []string
 	span        int      // of __rand_int__
 	before      []string // a write that precedes each measurement
+}
+
+// only selects rows by the names of their commands.
+var only regexp.Regexp
+
+func init() {
+	flag.TextVar(&only, "only", regexp.MustCompile(""), "measure only commands whose names match this regular `expression`")
 }
 
 func main() {
@@ -193,7 +200,7 @@ func runCores(dir, n string) error {
 			count *= 4
 		}
 		for _, w := range works() {
-			if !strings.Contains(w.name, *only) {
+			if !only.MatchString(w.name) {
 				continue
 			}
 			var rates, cpus [2][]float64
