@@ -90,8 +90,6 @@ func bloomMayContainBlock(block []byte, key Key) bool {
 
 // bloomBlockMayContainBytes is bloomMayContainBlock for an unhashed key. It makes as few
 // calls as possible, for the reason that NewKey states.
-//
-//go:nosplit
 func bloomBlockMayContainBytes(block, key []byte) bool {
 	probes := bloomProbes(block)
 	if probes == 0 {
@@ -179,14 +177,11 @@ func openBloom(units [][]byte) (Reader, error) {
 	return &bloomReader{filter: f, size: len(block)}, nil
 }
 
-// fastBloomReader is a bloomReader for filters that bloom.Filter.Probe supports. NewKey says why
-// its methods are nosplit.
+// fastBloomReader is a bloomReader for filters that bloom.Filter.Probe supports.
 type fastBloomReader struct{ bloomReader }
 
-//go:nosplit
 func (r *fastBloomReader) MayContain(key Key) bool { return r.filter.Probe(key.Hash) }
 
-//go:nosplit
 func (r *fastBloomReader) MayContainBytes(key []byte) bool {
 	if n := len(key); n > 8 && n <= 16 {
 		return r.filter.Probe(xxh3.Sum9to16(key))

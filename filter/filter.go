@@ -86,12 +86,9 @@ type Prefetcher interface {
 }
 
 // NewKey hashes a key.
-//
-//go:nosplit
 func NewKey(b []byte) Key {
 	// Short keys are hashed inline: the fewer instructions between the cache misses of
-	// successive probes, the more of the misses overlap. nosplit omits the stack check for
-	// the same reason.
+	// successive probes, the more of the misses overlap.
 	if n := len(b); n > 8 && n <= 16 {
 		return Key{Bytes: b, Hash: xxh3.Sum9to16(b)}
 	}

@@ -179,8 +179,6 @@ type ribbonReader struct {
 }
 
 // MayContain probes the first plane directly, since most probes end there.
-//
-//go:nosplit
 func (r *ribbonReader) MayContain(key Key) bool {
 	v := r.table.Probe(key.Hash)
 	if v == ribbon.Rejected {
@@ -191,8 +189,6 @@ func (r *ribbonReader) MayContain(key Key) bool {
 
 // MayContainBytes hashes the key and probes the first plane in one function, for the reason that
 // NewKey states.
-//
-//go:nosplit
 func (r *ribbonReader) MayContainBytes(key []byte) bool {
 	var hash uint64
 	if n := len(key); n > 8 && n <= 16 {
@@ -208,8 +204,6 @@ func (r *ribbonReader) MayContainBytes(key []byte) bool {
 }
 
 // Prefetch implements Prefetcher.
-//
-//go:nosplit
 func (r *ribbonReader) Prefetch(hash uint64) { r.table.Prefetch(hash) }
 
 func (r *ribbonReader) MayContainMany(keys []Key, maybe []bool) {

@@ -24,8 +24,6 @@ func (p ribbonPolicy) MayContainBlock(block []byte, key Key) bool {
 
 // ribbonMayContainBlock reads the tail of the block, which describes the units, and then the
 // first plane, where most probes of absent keys end.
-//
-//go:nosplit
 func ribbonMayContainBlock(block []byte, key Key) bool {
 	if !hasRibbonTail(block) {
 		return true
@@ -39,8 +37,6 @@ func ribbonMayContainBlock(block []byte, key Key) bool {
 
 // ribbonBlockMayContainBytes is ribbonMayContainBlock for an unhashed key. It makes as few calls
 // as possible, and reads the tail before it hashes the key, for the reason that NewKey states.
-//
-//go:nosplit
 func ribbonBlockMayContainBytes(block, key []byte) bool {
 	if !hasRibbonTail(block) {
 		return true

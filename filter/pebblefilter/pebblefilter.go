@@ -87,7 +87,6 @@ type policy struct {
 
 func (p *policy) Name() string { return p.block.Name() }
 
-//go:nosplit
 func (p *policy) MayContain(_ pebble.FilterType, block, key []byte) bool {
 	return p.mayContain(block, key)
 }

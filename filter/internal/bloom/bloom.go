@@ -122,8 +122,6 @@ func (f *Filter) MayContain(hash uint64) bool {
 }
 
 // MayContainIn is Over(data, probes).MayContain(hash).
-//
-//go:nosplit
 func MayContainIn(data []byte, probes int, hash uint64) bool {
 	if uint(probes-minVectorProbes) > probesPerProduct-minVectorProbes || !canProbe || len(data) < LineSize {
 		return mayContainIn(data, probes, hash)

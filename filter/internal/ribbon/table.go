@@ -32,18 +32,20 @@ type quads struct {
 	thresholds []byte
 }
 
-// set sets quads. whole is BumpsBucket of the layers. It assigns field by field, because loads
-// right after a struct copy would fail to forward from its stores.
+// newQuads returns quads. whole is BumpsBucket of the layers.
 // REQUIRES: data and thresholds are long enough.
-func (q *quads) set(starts, numSegments uint64, data, thresholds []byte, whole bool) {
-	q.starts = starts
-	q.data = unsafe.Pointer(unsafe.SliceData(data))
-	q.count = uint32(numSegments - 1)
-	q.ask = class0
+func newQuads(starts, numSegments uint64, data, thresholds []byte, whole bool) quads {
+	ask := uint32(class0)
 	if whole {
-		q.ask = bucketStarts
+		ask = bucketStarts
 	}
-	q.thresholds = thresholds
+	return quads{
+		starts:     starts,
+		data:       unsafe.Pointer(unsafe.SliceData(data)),
+		count:      uint32(numSegments - 1),
+		ask:        ask,
+		thresholds: thresholds,
+	}
 }
 
 var (
@@ -74,7 +76,7 @@ func NewTable(layers Layers, thresholds []byte, planes []Plane, whole bool) (Tab
 	}
 	t.thresholds = thresholds
 	if p := &planes[0]; layers.Len() > 1 && p.Count == PlaneColumns && p.Cut == 0 && numSegments <= math.MaxUint32 && canProbe {
-		t.quads.set(layers.bumping(0), numSegments, p.Data, thresholds, whole)
+		t.quads = newQuads(layers.bumping(0), numSegments, p.Data, thresholds, whole)
 	}
 	return t, nil
 }

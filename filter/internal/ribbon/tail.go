@@ -31,7 +31,6 @@ func probeTailPlain(block []byte, hash uint64) (verdict uint8) {
 	if starts == 0 || segments(starts) > numSegments || n+thresholdBytes(starts) > uint64(len(body)) {
 		return Elsewhere
 	}
-	var q quads
-	q.set(starts, numSegments, body, body[n:], t[11] == 1)
+	q := newQuads(starts, numSegments, body, body[n:], t[11] == 1)
 	return probe(&q, hash)
 }
