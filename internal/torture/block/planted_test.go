@@ -23,9 +23,9 @@ var planted = []struct {
 	edits []plant.Edit
 }{
 	{"a synced write does not sync the log", "",
-		[]plant.Edit{{File: "internal/wal/writer.go", Old: "\t\tl.asked = true\n\t\tif err := l.sync(); err != nil {", New: "\t\tif err := error(nil); err != nil {"}}},
+		[]plant.Edit{{File: "internal/wal/writer.go", Old: "\t\tl.wantSync = true\n\t\tif err := l.sync(); err != nil {", New: "\t\tif err := error(nil); err != nil {"}}},
 	{"a synced write does not wait for the logs before", "",
-		[]plant.Edit{{File: "internal/wal/writer.go", Old: "would not reach this one.\n\t\tif err := w.SyncSealed()", New: "would not reach this one.\n\t\tif err := w.Check()"}}},
+		[]plant.Edit{{File: "internal/wal/writer.go", Old: "would not replay this one.\n\t\tif err := w.SyncSealed()", New: "would not replay this one.\n\t\tif err := w.Check()"}}},
 	{"a full log is closed without a sync", "",
 		[]plant.Edit{{File: "internal/wal/writer.go", Old: "s.finish(s.log.sync)", New: "s.Flushed()"}}},
 	{"a sync mark is written before the logs before it are on disk", "",

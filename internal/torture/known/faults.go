@@ -211,7 +211,7 @@ var faults = []fault{
 	{
 		name: "own-writes-unseen", origin: "dgraph-io/badger#286",
 		was:   "an iterator within a transaction did not see what the transaction had written",
-		edits: []edit{{"iteropen.go", "children, it.own = it.tx.own.iterators(it.tx, children)", "_ = it.tx.own"}},
+		edits: []edit{{"iteropen.go", "children, it.lastOwn = it.tx.written.iterators(it.tx, children)", "_ = it.tx.written"}},
 		tests: []suite{{".", "TestTxModel"}},
 	}, {
 		name: "absent-not-noted", origin: "dgraph-io/badger#1328",
