@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/siftdb/sift/internal/vfs/vfstest"
@@ -115,38 +116,39 @@ func TestRepeatedFailures(t *testing.T) {
 	}
 }
 
-// However long the pause after a failure has become, a caller that gets its error, a
-// job and Close end it.
+// TestRetryPauseEnds: however long the pause after a failure has become, a caller that gets its
+// error, a job and Close end it at once.
 func TestRetryPauseEnds(t *testing.T) {
-	for what, end := range map[string]func(db *DB){
-		"a write": func(db *DB) {
-			db.bg.mu.Lock()
-			defer db.bg.mu.Unlock()
-			db.bg.retrySoon(&db.bg.compacting)
+	for what, end := range map[string]func(d *DB){
+		"a write": func(d *DB) {
+			d.bg.mu.Lock()
+			defer d.bg.mu.Unlock()
+			d.bg.retrySoon(&d.bg.compacting)
 		},
-		"Compact": func(db *DB) {
-			// The compacting goroutine has nothing else to do and does the job.
-			if err := db.Compact(context.Background(), nil, nil); err != nil {
+		"a job": func(d *DB) {
+			ctx, cancel := context.WithCancel(context.Background())
+			go func() { synctest.Wait(); cancel() }() // nobody performs it
+			if err := d.do(ctx, nil); !errors.Is(err, context.Canceled) {
 				t.Error(err)
 			}
 		},
 		"Close": (*DB).stopCompactions,
 	} {
-		db := mustOpen(t, "db", uncached(vfstest.NewMem()))
-		loadKeys(t, db, 10)
-		pausing := make(chan struct{})
-		over := inBackground(func() error {
-			close(pausing)
-			db.bg.pauseRetry(&db.bg.compacting, time.Millisecond, time.Hour, func() bool { return db.bg.over() != nil })
-			return nil
+		synctest.Test(t, func(t *testing.T) {
+			d := bareDB()
+			d.bg.cancel = func() {}
+			begin := time.Now()
+			var paused time.Duration
+			go func() {
+				d.bg.pauseRetry(&d.bg.compacting, time.Millisecond, time.Hour, func() bool { return d.bg.over() != nil })
+				paused = time.Since(begin)
+			}()
+			time.Sleep(time.Minute)
+			end(d)
+			synctest.Wait()
+			if paused != time.Minute {
+				t.Errorf("a pause that %s ends after a minute took %v", what, paused)
+			}
 		})
-		<-pausing
-		end(db)
-		if err := ended(t, "a pause that "+what+" ends", over); err != nil {
-			t.Error(err)
-		}
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
 	}
 }

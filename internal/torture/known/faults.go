@@ -2,9 +2,9 @@ package main
 
 const torture = "internal/torture"
 
-// faults are bugs of LevelDB, goleveldb, pebble, RocksDB and badger, from their issue trackers.
-// Where sift works differently, the planted bug is the nearest equivalent, with the same effect for
-// the user.
+// faults are bugs of LevelDB, goleveldb, pebble, RocksDB and badger, from their issue trackers, and
+// one of sift's own. Where sift works differently, the planted bug is the nearest equivalent, with
+// the same effect for the user.
 var faults = []fault{
 	// What must be on disk.
 	{
@@ -151,6 +151,18 @@ var faults = []fault{
 		was:   "a file was removed while readers were still using it",
 		edits: []edit{{"version.go", "d.epoch.Synchronize()", "_ = &d.epoch"}},
 		tests: []suite{{torture, "TestLinear|TestStress"}},
+	},
+
+	// Waiting.
+	{
+		name: "stall-unwoken", origin: "sift before 1.0",
+		was: "a write that waited for level 0 was not woken when a manual compaction had emptied it",
+		edits: []edit{
+			{"version.go", "d.bg.change(func() {\n\t\ts := *d.state.Load()", "func(f func()) { d.bg.mu.Lock(); f(); d.bg.mu.Unlock() }(func() {\n\t\ts := *d.state.Load()"},
+			{"compactloop.go", "b.change(func() {\n\t\tj.running = false", "func(f func()) { b.mu.Lock(); defer b.mu.Unlock(); f() }(func() {\n\t\tj.running = false"},
+		},
+		tests: []suite{{torture, "Full/stress"}},
+		args:  []string{"-budget", "3m"},
 	},
 
 	// Iterators.

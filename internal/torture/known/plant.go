@@ -18,7 +18,8 @@ type fault struct {
 	origin string // where it is described: repository and number of an issue or a pull request
 	was    string // what was wrong there
 	edits  []edit
-	tests  []suite // one of these must find it; they are tried in order
+	tests  []suite  // one of these must find it; they are tried in order
+	args   []string // for the tests
 }
 
 // edit is a plant.Edit.
@@ -69,7 +70,8 @@ func (f *fault) plant(root, work string) (caught, error) {
 		if out, err := build.CombinedOutput(); err != nil {
 			return caught{}, fmt.Errorf("building %s: %w\n%s", s.pkg, err, out)
 		}
-		test := exec.Command(bin, "-test.failfast", "-test.timeout", maxTest.String(), "-test.run", s.run)
+		args := append([]string{"-test.failfast", "-test.timeout", maxTest.String(), "-test.run", s.run}, f.args...)
+		test := exec.Command(bin, args...)
 		test.Dir = build.Dir
 		start := time.Now()
 		out, err := test.CombinedOutput()
