@@ -170,7 +170,11 @@ func (c *readmeCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
-	blocks := report.Blocks(f)
+	tables, err := result.ReadTables(publishedTables)
+	if err != nil {
+		return err
+	}
+	blocks := report.Blocks(f, tables)
 	if c.Names {
 		for _, name := range sortedKeys(blocks) {
 			fmt.Fprintln(s.out, name)
@@ -188,7 +192,7 @@ func (c *readmeCmd) Run(s *streams) error {
 	case filled == string(content):
 		return nil
 	case c.Check:
-		return fmt.Errorf("%s does not show the figures of %s: run 'go run -C bench . readme'", c.File, c.Result)
+		return fmt.Errorf("%s does not show the figures of %s and %s: run 'go run -C bench . readme'", c.File, c.Result, publishedTables)
 	}
 	return os.WriteFile(c.File, []byte(filled), 0o644)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -140,12 +141,46 @@ func TestList(t *testing.T) {
 // TestMemoryRows: all rows have the columns of the head.
 func TestMemoryRows(t *testing.T) {
 	for _, killed := range []bool{false, true} {
-		var out bytes.Buffer
-		(&memoryCmd{}).row(&streams{out: &out}, memory.Result{Killed: killed}, 1)
-		head, _, _ := strings.Cut(memoryHead, "\n")
-		if want := strings.Count(head, "|"); strings.Count(out.String(), "|") != want || strings.Count(memoryHead, "|") != 2*want {
-			t.Errorf("%q, with the head\n%s", out.String(), memoryHead)
+		if row := memoryRow(memory.Result{Killed: killed}, 1); len(row) != len(memoryHeader) {
+			t.Errorf("%q", row)
 		}
+	}
+}
+
+// TestSavedTables runs commands that save their tables, and generates a document from them.
+func TestSavedTables(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.Mkdir("results", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	run(t, "queue", "--engines", "sift", "--windows", "10", "--workloads", "queue", "--time", "10ms", "--save", "queue")
+	run(t, "txn", "--engines", "sift", "--goroutines", "2", "--workloads", "counter", "--time", "10ms", "--rounds", "1", "--save=txn")
+	run(t, "queue", "--engines", "sift", "--windows", "20", "--workloads", "range,points", "--time", "10ms", "--save", "queue", "--add")
+	if err := execute([]string{"txn", "--engines", "sift,bbolt", "--time", "1ms", "--rounds", "1", "--save", "queue", "--add"}, io.Discard, io.Discard); err == nil {
+		t.Error("rows were added to a table with other columns")
+	}
+	f := result.New(result.Meta{})
+	if err := f.Write("result.json"); err != nil {
+		t.Fatal(err)
+	}
+	const text = "<!-- bench:queue -->\n<!-- /bench:queue -->\n<!-- bench:txn -->\n<!-- /bench:txn -->\n"
+	if err := os.WriteFile("doc.md", []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	run(t, "readme", "--result", "result.json", "--file", "doc.md")
+	run(t, "readme", "--result", "result.json", "--file", "doc.md", "--check")
+	b, err := os.ReadFile("doc.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := string(b)
+	for _, want := range []string{"| queue | 10 | sift |", "| series, DeleteRange | 20 | sift |", "| series, point deletes | 20 | sift |", "| 1 counter, synced | 2 |"} {
+		if strings.Count(doc, want) != 1 {
+			t.Errorf("%q is not in\n%s", want, doc)
+		}
+	}
+	if strings.Contains(doc, "--save") {
+		t.Errorf("the commands show how they were saved:\n%s", doc)
 	}
 }
 

@@ -7,17 +7,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
-	"github.com/siftdb/sift/bench/measure"
 	"github.com/siftdb/sift/bench/memory"
 	"github.com/siftdb/sift/bench/report"
 )
 
-// memoryHead is the head of a table. "then ms" is the measured time, after opening.
-const memoryHead = "| | data / memory | open ms | then ms | ops/s | CPU µs | p99 µs | reads | bytes read | resident MiB | anonymous MiB | peak MiB | major faults |\n" +
-	"| :--- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+// memoryHeader is the head of the table.
+var memoryHeader = []string{"", "limit, MiB", "data / memory", "keys", "workload", "ops/s", "CPU µs", "p99 µs", "reads", "bytes read",
+	"open ms", "resident MiB", "anonymous MiB", "peak MiB", "major faults"}
 
 type memoryCmd struct {
 	Engines   []string      `name:"engines" default:"sift,pebble,goleveldb,badger,rocksdb" help:"Stores. Variants of sift: sift/nomap without memory mapping, sift/map with unlimited MapBytes, sift/cache with a block cache of a quarter of the memory, sift/memory with Options.Memory set. rocksdb/filters has indexes and filters beside its cache, always in memory." placeholder:"LIST"`
@@ -34,6 +34,8 @@ type memoryCmd struct {
 	DB        string        `name:"db" default:"" help:"Directory of the databases, which are kept and used again; by default a temporary one that is removed."`
 	JSON      string        `name:"json" default:"" help:"File to append the results to, as one JSON object per line."`
 	Plots     string        `name:"plots" default:"" help:"Directory for a plot of each workload over the limits." placeholder:"DIR"`
+
+	saveFlags
 
 	results []memory.Result
 }
@@ -52,15 +54,15 @@ func (c *memoryCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(s.out, "%s\n\n", measure.Command())
+	t := newTable(s.out, c.saveFlags, "reads and bytes are from the disk, per operation; p99 of scans is that of 100,000 entries", memoryHeader...)
 	for _, limit := range c.Limits {
 		for _, workload := range c.Workloads {
-			if err := c.table(s, dir, limit<<20, workload); err != nil {
+			if err := c.measure(s, t, dir, limit<<20, workload); err != nil {
 				return err
 			}
 		}
 	}
-	return c.plot()
+	return errors.Join(t.end(), c.plot())
 }
 
 // plot writes the plots, if any are wanted.
@@ -97,10 +99,8 @@ func present(engines []string, s *streams) []string {
 	return list
 }
 
-// table measures a workload under a limit for all engines.
-func (c *memoryCmd) table(s *streams, dir string, limit int64, workload string) error {
-	fmt.Fprintf(s.out, "%s, %d MiB\n\n", workload, limit>>20)
-	fmt.Fprint(s.out, memoryHead)
+// measure measures a workload under a limit for all engines.
+func (c *memoryCmd) measure(s *streams, t *table, dir string, limit int64, workload string) error {
 	for _, e := range c.Engines {
 		name, _, _ := strings.Cut(e, "/")
 		at := memory.Case{Engine: e, Workload: workload, Limit: limit, Keys: c.Num, Value: c.ValueSize, Threads: c.Threads, Time: c.Time, Warm: c.Warm, Preread: c.Preread, Sorted: c.Sorted}
@@ -132,28 +132,30 @@ func (c *memoryCmd) table(s *streams, dir string, limit int64, workload string) 
 		if err != nil {
 			return err
 		}
-		c.row(s, r, size)
+		t.row(memoryRow(r, size)...)
 		c.results = append(c.results, r)
 		if err := c.record(r); err != nil {
 			return err
 		}
 	}
-	fmt.Fprintln(s.out)
 	return nil
 }
 
-func (c *memoryCmd) row(s *streams, r memory.Result, size int64) {
-	fmt.Fprintf(s.out, "| %s | %.1f | ", r.Engine, float64(size)/float64(r.Limit))
+// memoryRow returns the cells of a result; size is that of the files.
+func memoryRow(r memory.Result, size int64) []string {
+	f := report.Figure
+	row := []string{r.Engine, report.Count(r.Limit >> 20), f(float64(size) / float64(r.Limit)), report.Count(int64(r.Keys)), r.Workload}
 	if r.Killed {
-		fmt.Fprintln(s.out, "killed | | | | | | | | | | |")
-		return
+		row = append(row, "killed")
+		return append(row, slices.Repeat([]string{""}, len(memoryHeader)-len(row))...)
 	}
 	reads := "–"
 	if r.Reads >= 0 {
-		reads = fmt.Sprintf("%.3f", r.Reads)
+		reads = f(r.Reads)
 	}
-	fmt.Fprintf(s.out, "%.1f | %.0f | %.0f | %.1f | %.0f | %s | %.0f | %.0f | %.0f | %.0f | %d |\n", r.OpenMS, 1e3*r.Seconds, r.PerSecond(), r.CPU, r.P99,
-		reads, r.ReadBytes, float64(r.Resident)/(1<<20), float64(r.Anonymous)/(1<<20), float64(r.Peak)/(1<<20), r.Faults)
+	mib := func(n int64) string { return f(float64(n) / (1 << 20)) }
+	return append(row, f(r.PerSecond()), f(r.CPU), f(r.P99), reads, f(r.ReadBytes), f(r.OpenMS),
+		mib(r.Resident), mib(r.Anonymous), mib(r.Peak), report.Count(r.Faults))
 }
 
 func (c *memoryCmd) record(r memory.Result) error {

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/siftdb/sift/bench/engine"
-	"github.com/siftdb/sift/bench/measure"
 	"github.com/siftdb/sift/bench/queue"
+	"github.com/siftdb/sift/bench/report"
 )
 
 type queueCmd struct {
@@ -17,6 +17,7 @@ type queueCmd struct {
 	ValueSize int           `name:"value_size" default:"100" help:"Bytes per value."`
 	Time      time.Duration `name:"time" default:"5s" help:"How long each store runs in each case, after the fill."`
 	DB        string        `name:"db" default:"" help:"Directory for the databases; by default the system's temporary directory."`
+	saveFlags
 }
 
 func (c *queueCmd) Run(s *streams) error {
@@ -28,17 +29,12 @@ func (c *queueCmd) Run(s *streams) error {
 		engines = engine.Usual()
 	}
 	names := map[string]string{"queue": queue.Queue, "range": queue.SeriesByRange, "points": queue.SeriesByKey}
-	fmt.Fprintf(s.out, "%s\n\n", measure.Command())
+	about := fmt.Sprintf("%v each; times in µs; retention is the deletion of the oldest tenth of a series", c.Time)
+	t := newTable(s.out, c.saveFlags, about, "", "live keys", "store", "steps/s", "First, fresh", "First, median", "mean", "p99.9",
+		"pop or retention", "p99.9", "ratio to fresh", "directory / live bytes")
 	for _, workload := range c.Workloads {
 		for _, window := range c.Windows {
 			at := queue.Case{Workload: names[workload], Window: window, ValueBytes: c.ValueSize, Time: c.Time}
-			fmt.Fprintf(s.out, "%s, %d live keys, %v each; µs\n\n", at.Workload, at.Window, at.Time)
-			step, ratio := "pop", "pop / fresh"
-			if workload != "queue" {
-				step, ratio = "retention", "First / fresh"
-			}
-			fmt.Fprintf(s.out, "| | steps/s | First, fresh | First | median | p99.9 | %s | p99.9 | %s | directory / live |\n", step, ratio)
-			fmt.Fprint(s.out, "| :--- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
 			for _, e := range engines {
 				if !queue.Supports(e, at) {
 					continue
@@ -47,19 +43,18 @@ func (c *queueCmd) Run(s *streams) error {
 				if err != nil {
 					return err
 				}
-				us := func(ns float64) string { return fmt.Sprintf("%.1f", ns/1000) }
+				us := func(ns float64) string { return report.Figure(ns / 1000) }
 				ratio := r.Pop.Mean() / r.Fresh
 				if workload != "queue" {
 					ratio = r.First.Mean() / r.Fresh
 				}
-				fmt.Fprintf(s.out, "| %s | %.0f | %s | %s | %s | %s | %s | %s | %.1f | %.2f |\n", e.Name, r.PerSecond, us(r.Fresh),
-					us(r.First.Mean()), us(float64(r.First.Quantile(0.5))), us(float64(r.First.Quantile(0.999))), us(r.Pop.Mean()), us(float64(r.Pop.Quantile(0.999))),
-					ratio, float64(r.Dir)/float64(r.Live))
+				t.row(at.Workload, report.Count(int64(window)), e.Name, report.Figure(r.PerSecond), us(r.Fresh),
+					us(float64(r.First.Quantile(0.5))), us(r.First.Mean()), us(float64(r.First.Quantile(0.999))),
+					us(r.Pop.Mean()), us(float64(r.Pop.Quantile(0.999))), report.Figure(ratio), report.Figure(float64(r.Dir)/float64(r.Live)))
 			}
-			fmt.Fprintln(s.out)
 		}
 	}
-	return nil
+	return t.end()
 }
 
 // named returns those of all stores that are on a list, or all of them if it is empty.

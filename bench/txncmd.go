@@ -2,10 +2,10 @@ package main
 
 import (
 	"fmt"
-	"strings"
+	"strconv"
 	"time"
 
-	"github.com/siftdb/sift/bench/measure"
+	"github.com/siftdb/sift/bench/report"
 	"github.com/siftdb/sift/bench/txn"
 )
 
@@ -17,6 +17,7 @@ type txnCmd struct {
 	Sync       []string      `name:"synced" default:"yes,no" enum:"yes,no" help:"Whether commits wait for the disk: yes, no." placeholder:"LIST"`
 	Time       time.Duration `name:"time" default:"500ms" help:"How long each store runs in each case of a round."`
 	Rounds     int           `name:"rounds" default:"3" help:"Rounds, in which stores take turns; medians are printed."`
+	saveFlags
 }
 
 func (c *txnCmd) Run(s *streams) error {
@@ -54,19 +55,32 @@ func (c *txnCmd) Run(s *streams) error {
 			}
 		}
 	}
-	fmt.Fprintf(s.out, "%s\ntransactions/s, CPU µs and conflicts per transaction; medians of %d rounds of %v\n\n", measure.Command(), c.Rounds, c.Time)
-	var names, rule []string
+	about := fmt.Sprintf("transactions/s, CPU µs and conflicts per transaction; medians of %d rounds of %v", c.Rounds, c.Time)
+	header := []string{"", "goroutines"}
 	for _, k := range kinds {
-		names, rule = append(names, k.Name), append(rule, "---:")
+		header = append(header, k.Name)
 	}
-	fmt.Fprintf(s.out, "| | %s |\n| :--- | %s |\n", strings.Join(names, " | "), strings.Join(rule, " | "))
+	t := newTable(s.out, c.saveFlags, about, header...)
 	for _, at := range cases {
-		var cells []string
+		cells := []string{caseName(at), strconv.Itoa(at.Goroutines)}
 		for _, k := range kinds {
 			r := txn.Median(results[at][k.Name])
-			cells = append(cells, fmt.Sprintf("%.0f, %.1f, %.2f", r.PerSecond, r.CPU, r.Conflicts))
+			cells = append(cells, fmt.Sprintf("%s, %s, %.2f", report.Figure(r.PerSecond), report.Figure(r.CPU), r.Conflicts))
 		}
-		fmt.Fprintf(s.out, "| %v | %s |\n", at, strings.Join(cells, " | "))
+		t.row(cells...)
 	}
-	return nil
+	return t.end()
+}
+
+// caseName describes a case without the number of goroutines.
+func caseName(c txn.Case) string {
+	what := map[string]string{"counter": "counter", "transfer": "account"}[c.Workload]
+	if c.Keys > 1 {
+		what += "s"
+	}
+	sync := "not synced"
+	if c.Sync {
+		sync = "synced"
+	}
+	return fmt.Sprintf("%s %s, %s", report.Count(int64(c.Keys)), what, sync)
 }

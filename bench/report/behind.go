@@ -26,14 +26,14 @@ type contest struct {
 // contests lists the measures that are compared for each benchmark: CPU time for lookups and
 // iterators, which one thread runs alone, and operations per second for the rest.
 var contests = []contest{
-	{"fillrandom", result.OpsPerSec, kilo}, {"fillrandom", result.CPU, figure}, {"fillrandom", result.WriteAmp, figure},
-	{"fillrandom", result.Space, figure}, {"fillrandom", result.Peak, figure},
+	{"fillrandom", result.OpsPerSec, kilo}, {"fillrandom", result.CPU, Figure}, {"fillrandom", result.WriteAmp, Figure},
+	{"fillrandom", result.Space, Figure}, {"fillrandom", result.Peak, Figure},
 	{"fillseq", result.OpsPerSec, kilo}, {"fillsync", result.OpsPerSec, kilo}, {"overwrite", result.OpsPerSec, kilo},
 	{"deleterandom", result.OpsPerSec, kilo},
-	{"open", result.OpenTime, figure}, {"readwhilewriting", result.OpsPerSec, kilo}, {"readrandom", result.Peak, figure},
+	{"open", result.OpenTime, Figure}, {"readwhilewriting", result.OpsPerSec, kilo}, {"readrandom", result.Peak, Figure},
 	{"ycsb-a", result.OpsPerSec, kilo}, {"ycsb-b", result.OpsPerSec, kilo}, {"ycsb-c", result.OpsPerSec, kilo},
 	{"ycsb-d", result.OpsPerSec, kilo}, {"ycsb-e", result.OpsPerSec, kilo}, {"ycsb-f", result.OpsPerSec, kilo},
-	{"", result.CPU, figure},
+	{"", result.CPU, Figure},
 }
 
 var contestTitles = map[string]string{
@@ -118,7 +118,7 @@ func (s source) aheadOf(own *result.Row, unit string) []string {
 		return 1
 	})
 	for i, name := range names {
-		names[i] = name + " " + figure(best[name]) + " ×"
+		names[i] = name + " " + Figure(best[name]) + " ×"
 	}
 	return names
 }

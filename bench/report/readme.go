@@ -15,12 +15,18 @@ const (
 	markerEnd   = " -->"
 )
 
-// Blocks returns the blocks that Fill can insert, by name: the tables, and
-// "machine" for the origin of the figures.
-func Blocks(f *result.File) map[string]string {
+// Blocks returns the blocks that Fill can insert, by name: the tables of a result, "machine" for
+// the origin of its figures, and the other tables, each with its origin.
+func Blocks(f *result.File, others map[string]*result.Table) map[string]string {
 	blocks := map[string]string{"machine": machineBlock(&f.Meta)}
 	for _, t := range Tables(f) {
 		blocks[t.Name] = t.Markdown()
+	}
+	for name, t := range others {
+		shown := Table{Header: t.Header, Rows: t.Rows}
+		blocks[name] = fmt.Sprintf("Measured %s at commit %s on %s (%d cores, %s, %s) by\n\n    %s\n\n%s",
+			t.When, t.Commit, t.Machine.CPU, t.Machine.Cores, t.Machine.System, t.Machine.Go,
+			strings.ReplaceAll(t.Command, result.CommandSeparator, "\n    "), shown.Markdown())
 	}
 	return blocks
 }

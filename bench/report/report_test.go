@@ -168,8 +168,8 @@ func TestFigure(t *testing.T) {
 	}{
 		{math.NaN(), "–"}, {0, "0"}, {0.00123, "0.0012"}, {0.5, "0.50"}, {9.996, "10.0"}, {12.34, "12.3"}, {99.96, "100"}, {1234567, "1,234,567"}, {-1500, "-1,500"},
 	} {
-		if got := figure(c.v); got != c.want {
-			t.Errorf("figure(%v) = %q, want %q", c.v, got, c.want)
+		if got := Figure(c.v); got != c.want {
+			t.Errorf("Figure(%v) = %q, want %q", c.v, got, c.want)
 		}
 	}
 }

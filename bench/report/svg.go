@@ -235,7 +235,7 @@ func addBars(g *plot.Plot, p *Plot, legend *plot.Legend) (height vg.Length, err 
 		for j, v := range values {
 			if v > 0 {
 				labels.XYs = append(labels.XYs, plotter.XY{X: v, Y: float64(j) + shift})
-				labels.Labels = append(labels.Labels, " "+figure(v))
+				labels.Labels = append(labels.Labels, " "+Figure(v))
 			}
 		}
 	}

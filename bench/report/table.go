@@ -100,8 +100,8 @@ func (t *Table) HTML() string {
 
 const none = "–"
 
-// figure formats v with three significant digits, two below 0.1.
-func figure(v float64) string {
+// Figure formats v with three significant digits, two below 0.1.
+func Figure(v float64) string {
 	switch a := math.Abs(v); {
 	case math.IsNaN(v):
 		return none
@@ -116,6 +116,9 @@ func figure(v float64) string {
 	}
 	return thousands(v)
 }
+
+// Count formats n with commas between thousands.
+func Count(n int64) string { return thousands(float64(n)) }
 
 func thousands(v float64) string {
 	s := fmt.Sprintf("%.0f", v)
@@ -135,7 +138,7 @@ func percent(v float64) string {
 	}
 	switch p := 100 * v; {
 	case p >= 0.01:
-		return figure(p) + " %"
+		return Figure(p) + " %"
 	case p > 0:
 		return fmt.Sprintf("%.2g %%", p)
 	}
@@ -147,7 +150,7 @@ func kilo(v float64) string {
 	if math.IsNaN(v) {
 		return none
 	}
-	return figure(v/1000) + "k"
+	return Figure(v/1000) + "k"
 }
 
 // label names a store and its lookup mode.

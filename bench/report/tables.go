@@ -50,14 +50,14 @@ func (s source) absent() *Table {
 		cells := []string{label(result.Key{Store: who.store, Mode: who.mode})}
 		for _, state := range []string{settled, compacted} {
 			r := s.of(who, "readmissing", state)
-			cells = append(cells, kilo(median(r, result.OpsPerSec)), figure(median(r, result.CPU)), figure(median(r, result.BlockReads)))
+			cells = append(cells, kilo(median(r, result.OpsPerSec)), Figure(median(r, result.CPU)), Figure(median(r, result.BlockReads)))
 		}
 		r := s.of(who, "readmissing", compacted)
 		if r == nil {
 			r = s.of(who, "readmissing", settled)
 		}
 		bytes := median(r, result.FilterBytes)
-		t.Rows = append(t.Rows, append(cells, figure(bytes), figure(bytes*8/float64(s.num()))))
+		t.Rows = append(t.Rows, append(cells, Figure(bytes), Figure(bytes*8/float64(s.num()))))
 	}
 	return t
 }
@@ -72,10 +72,10 @@ func (s source) present() *Table {
 		cells := []string{label(result.Key{Store: who.store, Mode: who.mode})}
 		for _, state := range []string{settled, compacted} {
 			r := s.of(who, "readrandom", state)
-			cells = append(cells, kilo(median(r, result.OpsPerSec)), figure(median(r, result.CPU)), figure(median(r, result.P99)/1000))
+			cells = append(cells, kilo(median(r, result.OpsPerSec)), Figure(median(r, result.CPU)), Figure(median(r, result.P99)/1000))
 		}
 		r := s.of(who, "readrandom", settled)
-		t.Rows = append(t.Rows, append(cells, figure(median(r, result.Allocs))))
+		t.Rows = append(t.Rows, append(cells, Figure(median(r, result.Allocs))))
 	}
 	return t
 }
@@ -88,12 +88,12 @@ func (s source) scans() *Table {
 	}
 	for _, who := range s.readers("seekrandom", result.CPU, compacted, settled) {
 		scan := func(benchmark, state string) string {
-			return figure(median(s.of(who, benchmark, state), result.EntriesPerS) / 1e6)
+			return Figure(median(s.of(who, benchmark, state), result.EntriesPerS) / 1e6)
 		}
 		t.Rows = append(t.Rows, []string{
 			label(result.Key{Store: who.store}),
-			figure(median(s.of(who, "seekrandom", settled), result.CPU)),
-			figure(median(s.of(who, "seekrandom", compacted), result.CPU)),
+			Figure(median(s.of(who, "seekrandom", settled), result.CPU)),
+			Figure(median(s.of(who, "seekrandom", compacted), result.CPU)),
 			scan("readseq", compacted), scan("readreverse", compacted), scan("readseq", settled),
 		})
 	}
@@ -129,9 +129,9 @@ func (s source) writes() *Table {
 		}
 		cells := []string{
 			label(result.Key{Store: who.store}),
-			kilo(median(random, result.OpsPerSec)), kilo(median(random, result.SettledPerS)), figure(median(random, result.CPU)),
-			figure(median(random, result.P999) / 1000), figure(median(random, result.WriteAmp)), figure(median(random, result.Space)),
-			kilo(median(seq, result.OpsPerSec)), figure(median(seq, result.CPU)), rate("overwrite"), rate("fillsync"),
+			kilo(median(random, result.OpsPerSec)), kilo(median(random, result.SettledPerS)), Figure(median(random, result.CPU)),
+			Figure(median(random, result.P999) / 1000), Figure(median(random, result.WriteAmp)), Figure(median(random, result.Space)),
+			kilo(median(seq, result.OpsPerSec)), Figure(median(seq, result.CPU)), rate("overwrite"), rate("fillsync"),
 		}
 		if sustained {
 			cells = append(cells, rate("sustained"))
@@ -141,7 +141,7 @@ func (s source) writes() *Table {
 			}{{result.P999, 1e3}, {result.P9999, 1e3}, {result.MaxLatency, 1e6}} {
 				cell := none
 				if r := row("sustained"); r != nil {
-					cell = figure(median(r, u.unit) / u.ns)
+					cell = Figure(median(r, u.unit) / u.ns)
 				}
 				cells = append(cells, cell)
 			}
@@ -177,7 +177,7 @@ func (s source) places() *Table {
 		}
 		cells := []string{label(result.Key{Store: who.store})}
 		for _, c := range columns {
-			cells = append(cells, figure(median(s.of(who, c.benchmark, c.state), result.CPU)))
+			cells = append(cells, Figure(median(s.of(who, c.benchmark, c.state), result.CPU)))
 		}
 		t.Rows = append(t.Rows, cells)
 	}
@@ -198,7 +198,7 @@ func (s source) mixed() *Table {
 				busy = r
 			}
 		}
-		t.Rows = append(t.Rows, append(cells, kilo(median(busy, result.OpsPerSec)), figure(median(busy, result.P99)/1000)))
+		t.Rows = append(t.Rows, append(cells, kilo(median(busy, result.OpsPerSec)), Figure(median(busy, result.P99)/1000)))
 	}
 	for i, name := range names {
 		t.Notes = append(t.Notes, string(rune('A'+i))+": "+strings.TrimPrefix(store.Title(name), "YCSB "+string(rune('A'+i))+": ")+".")
@@ -224,10 +224,10 @@ func (s source) memory() *Table {
 			state = settled
 		}
 		t.Rows = append(t.Rows, []string{
-			label(result.Key{Store: who.store}), figure(median(open, result.OpenTime)),
-			figure(median(s.of(who, "fillrandom", ""), result.Peak)),
-			figure(median(s.of(who, "readrandom", state), result.Peak)),
-			figure(median(s.of(who, "readmissing", state), result.FilterBytes) / 1e6),
+			label(result.Key{Store: who.store}), Figure(median(open, result.OpenTime)),
+			Figure(median(s.of(who, "fillrandom", ""), result.Peak)),
+			Figure(median(s.of(who, "readrandom", state), result.Peak)),
+			Figure(median(s.of(who, "readmissing", state), result.FilterBytes) / 1e6),
 		})
 	}
 	return t
@@ -253,7 +253,7 @@ func (s source) growth() *Table {
 	for _, who := range whos {
 		cells := []string{label(result.Key{Store: who.store, Mode: who.mode})}
 		for _, n := range sizes {
-			cells = append(cells, figure(median(s.row(result.Key{Section: "growth", Store: who.store, Mode: who.mode, Benchmark: "readmissing", State: settled, Num: n}), result.CPU)))
+			cells = append(cells, Figure(median(s.row(result.Key{Section: "growth", Store: who.store, Mode: who.mode, Benchmark: "readmissing", State: settled, Num: n}), result.CPU)))
 		}
 		t.Rows = append(t.Rows, cells)
 	}
@@ -290,9 +290,9 @@ func levelCells(r *result.Row, l engine.LevelFilter, probes float64, all []engin
 	if n := l.Useful + l.FalsePositive; n > 0 {
 		observed = float64(l.FalsePositive) / float64(n)
 	}
-	per := func(n uint64) string { return figure(1000 * float64(n) / lookups) }
+	per := func(n uint64) string { return Figure(1000 * float64(n) / lookups) }
 	return []string{
-		label(r.Key), r.State, fmt.Sprint(l.Level), fmt.Sprint(l.Tables), figure(float64(l.Bytes) / 1e6), figure(float64(l.FilterBytes) / 1e3),
+		label(r.Key), r.State, fmt.Sprint(l.Level), fmt.Sprint(l.Tables), Figure(float64(l.Bytes) / 1e6), Figure(float64(l.FilterBytes) / 1e3),
 		per(l.Probes), per(l.Useful), per(l.FalsePositive), percent(l.ExpectedFPR), percent(observed),
 	}
 }
@@ -326,7 +326,7 @@ func (s source) filters(kind string) *Table {
 		cell  func(r *result.Row) string
 	}{
 		{"bits/key, false positives", func(r *result.Row) string {
-			return figure(median(r, result.BitsPerKey)) + ", " + percent(median(r, result.FPR))
+			return Figure(median(r, result.BitsPerKey)) + ", " + percent(median(r, result.FPR))
 		}},
 		{"× limit", func(r *result.Row) string {
 			if v := median(r, result.OverLimit); !math.IsNaN(v) {
@@ -334,7 +334,7 @@ func (s source) filters(kind string) *Table {
 			}
 			return none
 		}},
-		{"build ns/key", func(r *result.Row) string { return figure(median(r, result.Build)) }},
+		{"build ns/key", func(r *result.Row) string { return Figure(median(r, result.Build)) }},
 	}
 	t.Header = []string{"filter"}
 	for _, c := range columns {
@@ -402,14 +402,14 @@ func (s source) probes(kind string) *Table {
 		for _, c := range columns {
 			k := r.Key
 			k.Num = c.n
-			cells = append(cells, figure(median(s.row(k), c.unit)))
+			cells = append(cells, Figure(median(s.row(k), c.unit)))
 		}
 		t.Rows = append(t.Rows, cells)
 	}
 	for _, r := range s.f.Rows {
 		if r.Section == alone.FloorSection {
 			t.Notes = append(t.Notes, fmt.Sprintf("A random cache line of memory takes %s ns on this machine if each address depends on the previous line, %s ns if the CPU can overlap the accesses.",
-				figure(median(r, result.Dependent)), figure(median(r, result.Independent))))
+				Figure(median(r, result.Dependent)), Figure(median(r, result.Independent))))
 		}
 	}
 	return t
@@ -440,7 +440,7 @@ func (s source) plan() *Table {
 		if _, err := fmt.Sscanf(p.state, "%g", &bits); err != nil || !slices.Contains(shown, bits) {
 			continue
 		}
-		cells := []string{p.kind, figure(bits)}
+		cells := []string{p.kind, Figure(bits)}
 		for _, who := range whos {
 			v := math.NaN()
 			for _, r := range s.f.Rows {
@@ -448,7 +448,7 @@ func (s source) plan() *Table {
 					v = median(r, result.BlockReads)
 				}
 			}
-			cells = append(cells, figure(v))
+			cells = append(cells, Figure(v))
 		}
 		t.Rows = append(t.Rows, cells)
 	}
