@@ -159,10 +159,10 @@ func (c *showCmd) Run(s *streams) error {
 }
 
 type readmeCmd struct {
-	Result string `default:"results/result.json" help:"The result." type:"existingfile"`
-	File   string `default:"../docs/benchmarks.md" help:"The document with the markers." type:"existingfile"`
-	Check  bool   `help:"Change nothing; fail if the tables differ from the result."`
-	Names  bool   `help:"Only list the names of the markers."`
+	Result string   `default:"results/result.json" help:"The result." type:"existingfile"`
+	Files  []string `name:"file" default:"../docs/benchmarks.md,../docs/filters.md" help:"The documents with the markers." type:"existingfile"`
+	Check  bool     `help:"Change nothing; fail if the tables differ from the result."`
+	Names  bool     `help:"Only list the names of the markers."`
 }
 
 func (c *readmeCmd) Run(s *streams) error {
@@ -181,20 +181,30 @@ func (c *readmeCmd) Run(s *streams) error {
 		}
 		return nil
 	}
-	content, err := os.ReadFile(c.File)
+	for _, file := range c.Files {
+		if err := c.fill(file, blocks); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fill puts the blocks into a document.
+func (c *readmeCmd) fill(file string, blocks map[string]string) error {
+	content, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
 	filled, err := report.Fill(string(content), blocks)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%s: %w", c.File, err)
+		return fmt.Errorf("%s: %w", file, err)
 	case filled == string(content):
 		return nil
 	case c.Check:
-		return fmt.Errorf("%s does not show the figures of %s and %s: run 'go run -C bench . readme'", c.File, c.Result, publishedTables)
+		return fmt.Errorf("%s does not show the figures of %s and %s: run 'go run -C bench . readme'", file, c.Result, publishedTables)
 	}
-	return os.WriteFile(c.File, []byte(filled), 0o644)
+	return os.WriteFile(file, []byte(filled), 0o644)
 }
 
 func sortedKeys(m map[string]string) []string {

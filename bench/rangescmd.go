@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/siftdb/sift/bench/engine"
-	"github.com/siftdb/sift/bench/measure"
 	"github.com/siftdb/sift/bench/ranges"
+	"github.com/siftdb/sift/bench/report"
 	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/sstable"
 )
@@ -16,6 +16,7 @@ type rangesCmd struct {
 	Num  int      `name:"num" default:"300000" help:"Maximum number of keys per set."`
 	Bits []int    `name:"bits" default:"10,12,16,20" help:"Bits per key." placeholder:"N,..."`
 	URLs []string `name:"urls" help:"Directories to search for URLs; by default Go's source tree." placeholder:"DIR,..."`
+	saveFlags
 }
 
 func (c *rangesCmd) Run(s *streams) error {
@@ -40,35 +41,37 @@ func (c *rangesCmd) Run(s *streams) error {
 		return err
 	}
 	sets = append(sets, lines, urls)
-	fmt.Fprintf(s.out, "%s\nfalse positive rates in %% for ranges of length 1, 10, 100, 1000; -: too few are empty\n\n| keys |", measure.Command())
+	header, bound := []string{"keys"}, []string{"the bound"}
 	for _, b := range c.Bits {
-		fmt.Fprintf(s.out, " range(%d) |", b)
-	}
-	fmt.Fprintf(s.out, " trie | trie + 1 byte |\n| :--- |%s\n| the bound |", strings.Repeat(" ---: |", len(c.Bits)+2))
-	for _, b := range c.Bits {
+		header = append(header, fmt.Sprintf("range(%d)", b))
 		r := ranges.Rate{BitsPerKey: float64(b), FPR: map[uint64]float64{}}
 		for _, n := range ranges.Lengths {
 			r.FPR[n] = filter.RangeFPR(b, n)
 		}
-		fmt.Fprintf(s.out, " %s |", cell(r))
+		bound = append(bound, cell(r))
 	}
-	fmt.Fprintln(s.out, " | |")
+	t := newTable(s.out, c.saveFlags, "false positive rates in % for ranges of length 1, 10, 100, 1000; -: too few are empty",
+		append(header, "trie", "trie + 1 byte")...)
+	t.row(append(bound, "", "")...)
 	for _, set := range sets {
-		fmt.Fprintf(s.out, "| %s; %d, %d bits dropped |", set.Name, len(set.Keys), set.Drop)
+		row := []string{fmt.Sprintf("%s; %s, %d bits dropped", set.Name, report.Count(int64(len(set.Keys))), set.Drop)}
 		for _, b := range c.Bits {
 			r, err := ranges.Measure(set, filter.Range(b, set.Drop))
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(s.out, " %s |", cell(r))
+			row = append(row, cell(r))
 		}
-		fmt.Fprintf(s.out, " %s | %s |\n", cell(ranges.Trie(set, 0)), cell(ranges.Trie(set, 1)))
+		t.row(append(row, cell(ranges.Trie(set, 0)), cell(ranges.Trie(set, 1)))...)
+	}
+	if err := t.end(); err != nil {
+		return err
 	}
 	r, err := ranges.Prefixes(urls, sstable.EachPrefix('/'), filter.Ribbon(10))
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(s.out, "\nURLs with EachPrefix('/') in ribbon(10); the bits are those that the prefixes add: %s\n", cell(r))
+	fmt.Fprintf(s.out, "URLs with EachPrefix('/') in ribbon(10); the bits are those that the prefixes add: %s\n", cell(r))
 	return nil
 }
 
@@ -93,23 +96,24 @@ type scansCmd struct {
 	Length    uint64 `name:"length" default:"10" help:"Length of the ranges in units of time."`
 	Rounds    int    `name:"rounds" default:"5" help:"Rounds per way to scan; medians are printed."`
 	DB        string `name:"db" default:"" help:"Directory for the databases; by default the system's temporary directory."`
+	saveFlags
 }
 
 func (c *scansCmd) Run(s *streams) error {
-	fmt.Fprintf(s.out, "%s\nempty ranges of length %d right after a key; keys are device/NNNNN/ and a time of ten digits, %d keys\n\n", measure.Command(), c.Length, c.Num)
-	fmt.Fprint(s.out, "| | ns per scan | block reads per 1,000 |\n| :--- | ---: | ---: |\n")
-	t := ranges.Terms{Keys: c.Num, ValueBytes: c.ValueSize, FilterBits: c.Bits, RangeBits: c.RangeBits, Length: c.Length, Rounds: c.Rounds}
+	about := fmt.Sprintf("empty ranges of length %d right after a key; keys are device/NNNNN/ and a time of ten digits, %s keys", c.Length, report.Count(int64(c.Num)))
+	t := newTable(s.out, c.saveFlags, about, "", "ns per scan", "block reads per 1,000")
+	terms := ranges.Terms{Keys: c.Num, ValueBytes: c.ValueSize, FilterBits: c.Bits, RangeBits: c.RangeBits, Length: c.Length, Rounds: c.Rounds}
 	for _, e := range engine.Usual() {
 		if e.RangeWays == nil {
 			continue
 		}
-		all, err := ranges.EmptyScans(e, t, c.DB)
+		all, err := ranges.EmptyScans(e, terms, c.DB)
 		if err != nil {
 			return err
 		}
 		for _, r := range all {
-			fmt.Fprintf(s.out, "| %s, %s | %.0f | %.1f |\n", e.Name, r.Way, r.NsPerScan, r.BlockReads)
+			t.row(e.Name+", "+r.Way, report.Figure(r.NsPerScan), report.Figure(r.BlockReads))
 		}
 	}
-	return nil
+	return t.end()
 }
