@@ -76,7 +76,7 @@ func smallestPair(levels []manifest.DeepLevel) (int, error) {
 		}
 	}
 	if best < 0 {
-		return 0, fmt.Errorf("sift: %d levels cannot be made %d: %w", len(levels)+1, manifest.NumLevels, errs)
+		return 0, fmt.Errorf("sift: the tables form %d levels, more than %d, and no two of them can be merged: %w", len(levels)+1, manifest.NumLevels, errs)
 	}
 	return best, nil
 }

@@ -272,7 +272,7 @@ func TestSmallestPair(t *testing.T) {
 		if (err == nil) != (c.want >= 0) || err == nil && got != c.want {
 			t.Errorf("%v, level %d is damaged: %d, %v; want %d", c.sizes, c.damaged, got, err, c.want)
 		}
-		if err != nil && (!errors.Is(err, ErrCorruption) || !strings.Contains(err.Error(), fmt.Sprintf("%d levels cannot be made %d", len(levels)+1, manifest.NumLevels))) {
+		if err != nil && (!errors.Is(err, ErrCorruption) || !strings.Contains(err.Error(), fmt.Sprintf("%d levels, more than %d", len(levels)+1, manifest.NumLevels))) {
 			t.Errorf("%v: %v", c.sizes, err)
 		}
 	}

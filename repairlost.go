@@ -41,7 +41,7 @@ func (r *repairer) keepOld() error {
 			}
 		}
 	}
-	return errors.Join(d.fs.SyncDir(lost), d.fs.SyncDir(d.dir))
+	return d.fs.SyncDir(lost) // newManifest syncs the directory that lost is in, before CURRENT changes
 }
 
 // removeOld removes the old names. If it fails, the next Open removes them.

@@ -345,7 +345,7 @@ func TestCheckedGroup(t *testing.T) {
 func TestTransactReadOnly(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
-	db.joints.heat.Store(maxHeat)
+	db.joints.contention.Store(maxContention)
 	calls := db.joints.calls.Load()
 	err := db.TransactWith(context.Background(), &TxOptions{ReadOnly: true}, func(tx *Tx) error {
 		if _, err := tx.Get([]byte("key")); !errors.Is(err, ErrNotFound) {

@@ -25,23 +25,23 @@ import (
 
 // jointQueue is a queue of calls of Transact whose transactions conflict.
 type jointQueue struct {
-	heat  atomic.Int32  // rises with conflicts of first tries, falls with their success
-	calls atomic.Uint32 // number of first tries while heat is at least hot
+	contention atomic.Int32  // rises with conflicts of first attempts, falls with their success
+	calls      atomic.Uint32 // number of first attempts while contention is at least contended
 
-	mu      sync.Mutex
-	joint   *joint // the joint transaction that is being assembled or committed, or nil
-	waiting []*rider
-	riders  int           // number of riders of the last joint transaction, if that was synced
-	took    time.Duration // duration of its commit
+	mu          sync.Mutex
+	joint       *joint // the joint transaction that is being assembled or committed, or nil
+	waiting     []*waiter
+	lastWaiters int           // number of waiters of the last joint transaction, if that was synced
+	took        time.Duration // duration of its commit
 }
 
 const (
-	maxHeat      = 64
-	hot          = 32 // from this heat on, first tries join the queue
-	conflictHeat = 8  // increase of heat by a conflict
-	probeEvery   = 16 // one first try in this many does not join, to detect when conflicts have ended
+	maxContention = 64
+	contended     = 32 // from this level of contention on, first attempts join the queue
+	conflictCost  = 8  // increase of contention by a conflict
+	probeEvery    = 16 // one first attempt in this many does not join, to detect when conflicts have ended
 
-	maxRiders     = 64
+	maxWaiters    = 64
 	maxJointBytes = 64 << 10 // maximum memory of a joint transaction, which each member copies
 	maxPatience   = time.Second
 )
@@ -51,37 +51,37 @@ const (
 type joint struct {
 	tx      *Tx       // the reads and writes of its members; nil: it has none yet
 	sync    bool      // the commit must sync, since a member is without NoSync
-	riders  []*rider  // the calls that wait for the commit
-	writers int       // number of members; the other riders only wait
+	waiters []*waiter // the calls that wait for the commit
+	writers int       // number of members; the other waiters have added nothing
 	turn    time.Time // when a call last got its turn
 	closed  bool      // the commit has begun: no members are added
 }
 
-// rider is a call of Transact in the queue.
-type rider struct {
+// waiter is a call of Transact in the queue, or one that waits for the commit.
+type waiter struct {
 	turn chan *joint // gets the joint transaction when it is the call's turn; buffered
 	done chan error  // gets the result of the commit; buffered
 }
 
 // joins reports whether a first attempt should join the queue.
 func (q *jointQueue) joins() bool {
-	return q.heat.Load() >= hot && q.calls.Add(1)%probeEvery != 0
+	return q.contention.Load() >= contended && q.calls.Add(1)%probeEvery != 0
 }
 
-// tried updates heat after a first attempt outside the queue.
+// tried updates contention after a first attempt outside the queue.
 func (q *jointQueue) tried(conflict bool) {
-	switch heat := q.heat.Load(); {
+	switch contention := q.contention.Load(); {
 	case conflict:
-		q.heat.Store(min(heat+conflictHeat, maxHeat)) // concurrent updates may be lost
-	case heat > 0:
-		q.heat.Store(heat - 1)
+		q.contention.Store(min(contention+conflictCost, maxContention)) // concurrent updates may be lost
+	case contention > 0:
+		q.contention.Store(contention - 1)
 	}
 }
 
 // transact runs fn as a member of a joint transaction, or in a separate transaction if its turn does
 // not come soon.
 func (q *jointQueue) transact(ctx context.Context, d *DB, o *TxOptions, fn func(tx *Tx) error) (again bool, err error) {
-	r := &rider{turn: make(chan *joint, 1), done: make(chan error, 1)}
+	r := &waiter{turn: make(chan *joint, 1), done: make(chan error, 1)}
 	j := q.wait(ctx, r)
 	if err := ctx.Err(); err != nil {
 		if j != nil {
@@ -141,7 +141,7 @@ func (q *jointQueue) transact(ctx context.Context, d *DB, o *TxOptions, fn func(
 }
 
 // wait waits for r's turn, and returns nil if that does not come in time.
-func (q *jointQueue) wait(ctx context.Context, r *rider) *joint {
+func (q *jointQueue) wait(ctx context.Context, r *waiter) *joint {
 	q.mu.Lock()
 	if q.joint == nil {
 		q.joint = &joint{turn: time.Now()}
@@ -213,13 +213,13 @@ func (q *jointQueue) begin(d *DB, j *joint, o *TxOptions) (tx *Tx, first bool, e
 
 // add makes tx a member of j. If written is false, r only waits for the commit of j, because its
 // function may have seen uncommitted writes of j. add returns false if j is closed.
-func (q *jointQueue) add(j *joint, r *rider, tx *Tx, written bool) bool {
+func (q *jointQueue) add(j *joint, r *waiter, tx *Tx, written bool) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if j.closed {
 		return false
 	}
-	j.riders = append(j.riders, r)
+	j.waiters = append(j.waiters, r)
 	if written {
 		before := j.tx
 		j.writers++
@@ -237,8 +237,8 @@ func (q *jointQueue) add(j *joint, r *rider, tx *Tx, written bool) bool {
 func (q *jointQueue) advance(j *joint) {
 	q.mu.Lock()
 	for range gatherYields {
-		// The riders of the last joint transaction have just been woken, and may join again.
-		if !j.sync || len(q.waiting) > 0 || len(j.riders) >= q.riders {
+		// The waiters of the last joint transaction have just been woken, and may join again.
+		if !j.sync || len(q.waiting) > 0 || len(j.waiters) >= q.lastWaiters {
 			break
 		}
 		q.mu.Unlock()
@@ -249,7 +249,7 @@ func (q *jointQueue) advance(j *joint) {
 		q.mu.Unlock()
 		return
 	}
-	if len(q.waiting) > 0 && len(j.riders) < maxRiders && j.takesMore() {
+	if len(q.waiting) > 0 && len(j.waiters) < maxWaiters && j.takesMore() {
 		j.turn = time.Now()
 		q.next(j)
 		q.mu.Unlock()
@@ -276,7 +276,7 @@ func (q *jointQueue) next(j *joint) {
 
 // result waits for the commit of j, and returns its result for r. It calls leaveOut if the call whose
 // turn it is takes too long.
-func (q *jointQueue) result(j *joint, r *rider) error {
+func (q *jointQueue) result(j *joint, r *waiter) error {
 	select {
 	case err := <-r.done:
 		return err
@@ -288,7 +288,7 @@ func (q *jointQueue) result(j *joint, r *rider) error {
 	defer t.Stop()
 	for {
 		select {
-		case err := <-r.done: // the goroutine that closes j commits it, and sends the result to all riders
+		case err := <-r.done: // the goroutine that closes j commits it, and sends the result to all waiters
 			return err
 		case <-t.C:
 			q.leaveOut()
@@ -311,13 +311,13 @@ func (q *jointQueue) commit(j *joint) {
 			stats.txConflicts.Add(others)
 		}
 	}
-	if len(j.riders) < 2 {
+	if len(j.waiters) < 2 {
 		q.tried(false) // without other calls in the queue, count it as a success
 	}
 	q.mu.Lock()
-	q.took, q.riders = 0, 0
+	q.took, q.lastWaiters = 0, 0
 	if j.sync {
-		q.took, q.riders = time.Since(begin), len(j.riders)
+		q.took, q.lastWaiters = time.Since(begin), len(j.waiters)
 	}
 	if len(q.waiting) > 0 {
 		q.joint = &joint{turn: time.Now()}
@@ -326,7 +326,7 @@ func (q *jointQueue) commit(j *joint) {
 		q.joint = nil
 	}
 	q.mu.Unlock()
-	for _, r := range j.riders {
+	for _, r := range j.waiters {
 		r.done <- err
 	}
 }

@@ -57,7 +57,7 @@ func jointScript(t *testing.T, db *DB, during func(), fns ...func(tx *Tx) error)
 	t.Helper()
 	q := &db.joints
 	q.took = time.Hour // nobody is left out
-	q.heat.Store(maxHeat)
+	q.contention.Store(maxContention)
 	errs := make([]error, len(fns))
 	var wg sync.WaitGroup
 	started, all := make(chan struct{}), make(chan struct{})
@@ -216,7 +216,7 @@ func TestJointLeavesOut(t *testing.T) {
 		}
 		return add(tx, "n", 10)
 	}
-	q.heat.Store(maxHeat)
+	q.contention.Store(maxContention)
 	q.calls.Store(0)
 	slowly := inBackground(func() error { return db.Transact(context.Background(), slow) })
 	<-inSlow
@@ -253,7 +253,7 @@ func TestJointStress(t *testing.T) {
 			rng := rand.New(rand.NewPCG(uint64(w), 7))
 			for range 150 {
 				if rng.IntN(4) == 0 {
-					db.joints.heat.Store(maxHeat)
+					db.joints.contention.Store(maxContention)
 				}
 				key := rng.IntN(len(want))
 				end, ctx := rng.IntN(12), context.Background()
@@ -341,7 +341,7 @@ func TestJointSync(t *testing.T) {
 			if err := add(tx, "n", 1); err != nil {
 				t.Fatal(err)
 			}
-			if !q.add(j, &rider{done: make(chan error, 1)}, tx, true) {
+			if !q.add(j, &waiter{done: make(chan error, 1)}, tx, true) {
 				t.Fatal("not added")
 			}
 			tx.Discard()
@@ -351,7 +351,7 @@ func TestJointSync(t *testing.T) {
 		}
 		j.closed = true
 		q.commit(j)
-		for _, r := range j.riders {
+		for _, r := range j.waiters {
 			if err := <-r.done; err != nil {
 				t.Error(err)
 			}
@@ -364,12 +364,12 @@ func TestJointSync(t *testing.T) {
 }
 
 // TestJointHeat: each conflict of a first try outside the queue heats it, each success cools it,
-// down to zero; while it is hot, all first tries but one in probeEvery join it.
+// down to zero; while it is contended, all first tries but one in probeEvery join it.
 func TestJointHeat(t *testing.T) {
 	var q jointQueue
 	q.tried(false)
-	for n := range int32(maxHeat/conflictHeat + 2) {
-		if got, want := q.heat.Load(), min(n*conflictHeat, maxHeat); got != want {
+	for n := range int32(maxContention/conflictCost + 2) {
+		if got, want := q.contention.Load(), min(n*conflictCost, maxContention); got != want {
 			t.Fatalf("after %d conflicts: %d, want %d", n, got, want)
 		}
 		joined := 0
@@ -379,17 +379,17 @@ func TestJointHeat(t *testing.T) {
 			}
 		}
 		want := 0
-		if q.heat.Load() >= hot {
+		if q.contention.Load() >= contended {
 			want = 10 * (probeEvery - 1)
 		}
 		if joined != want {
-			t.Errorf("at %d, %d of %d join; want %d", q.heat.Load(), joined, 10*probeEvery, want)
+			t.Errorf("at %d, %d of %d join; want %d", q.contention.Load(), joined, 10*probeEvery, want)
 		}
 		q.tried(true)
 	}
-	for heat := q.heat.Load(); heat > 0; heat-- {
-		if got := q.heat.Load(); got != heat {
-			t.Fatalf("%d, want %d", got, heat)
+	for contention := q.contention.Load(); contention > 0; contention-- {
+		if got := q.contention.Load(); got != contention {
+			t.Fatalf("%d, want %d", got, contention)
 		}
 		q.tried(false)
 	}
@@ -402,11 +402,11 @@ func TestJointGivesUp(t *testing.T) {
 	for before := range 3 {
 		q := jointQueue{joint: &joint{turn: time.Now()}, took: time.Hour}
 		for range before {
-			q.waiting = append(q.waiting, new(rider))
+			q.waiting = append(q.waiting, new(waiter))
 		}
 		others := slices.Clone(q.waiting)
 		gaveUp := inBackground(func() error {
-			if j := q.wait(over, &rider{turn: make(chan *joint, 1)}); j != nil {
+			if j := q.wait(over, &waiter{turn: make(chan *joint, 1)}); j != nil {
 				return errors.New("it gets a turn")
 			}
 			return nil
@@ -453,10 +453,10 @@ func TestJointLeaveOut(t *testing.T) {
 		{"it is being committed", &joint{turn: long, closed: true}, false},
 		{"it takes too long", &joint{turn: long}, true},
 	} {
-		r := &rider{done: make(chan error, 2)}
+		r := &waiter{done: make(chan error, 2)}
 		q := jointQueue{joint: c.j}
 		if c.j != nil {
-			c.j.riders = []*rider{r}
+			c.j.waiters = []*waiter{r}
 		}
 		q.leaveOut()
 		if got := len(r.done) > 0; got != c.commit {
@@ -477,8 +477,8 @@ func TestJointPatience(t *testing.T) {
 	if again || err != nil || counter(t, db, "n") != 1 || q.joint != busy || len(q.waiting) != 0 {
 		t.Errorf("%t, %v; the counter is %d, and %d wait", again, err, counter(t, db, "n"), len(q.waiting))
 	}
-	r := &rider{done: make(chan error, 1)}
-	busy.turn, busy.riders = time.Now().Add(-time.Hour), []*rider{r}
+	r := &waiter{done: make(chan error, 1)}
+	busy.turn, busy.waiters = time.Now().Add(-time.Hour), []*waiter{r}
 	if err := q.result(busy, r); err != nil || !busy.closed || q.joint != nil {
 		t.Errorf("%v, committed %t", err, busy.closed)
 	}
@@ -491,9 +491,9 @@ func TestJointCounts(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
 	q := &db.joints
-	for _, c := range []struct{ members, riders, cools int }{{1, 1, 1}, {1, 2, 0}, {2, 2, 0}, {3, 4, 0}} {
+	for _, c := range []struct{ members, waiters, cools int }{{1, 1, 1}, {1, 2, 0}, {2, 2, 0}, {3, 4, 0}} {
 		j := &joint{turn: time.Now()}
-		for i := range c.riders {
+		for i := range c.waiters {
 			tx, _, err := q.begin(db, j, &TxOptions{NoSync: true})
 			if err != nil {
 				t.Fatal(err)
@@ -501,37 +501,37 @@ func TestJointCounts(t *testing.T) {
 			if err := add(tx, "n", 1); err != nil {
 				t.Fatal(err)
 			}
-			q.add(j, &rider{done: make(chan error, 1)}, tx, i < c.members)
+			q.add(j, &waiter{done: make(chan error, 1)}, tx, i < c.members)
 			tx.Discard()
 		}
-		q.heat.Store(10)
+		q.contention.Store(10)
 		before := db.Metrics().TxCommits
 		j.closed = true
 		q.commit(j)
 		if got := db.Metrics().TxCommits - before; got != uint64(c.members) {
 			t.Errorf("%d commits of %d members", got, c.members)
 		}
-		if got := 10 - int(q.heat.Load()); got != c.cools {
-			t.Errorf("%d riders cool the queue by %d, want %d", c.riders, got, c.cools)
+		if got := 10 - int(q.contention.Load()); got != c.cools {
+			t.Errorf("%d waiters cool the queue by %d, want %d", c.waiters, got, c.cools)
 		}
 	}
 	nothingLeft(t, db)
 }
 
-// TestJointFull: a joint transaction takes at most maxRiders calls, and no further ones once it
+// TestJointFull: a joint transaction takes at most maxWaiters calls, and no further ones once it
 // has maxJointBytes; the next call in the queue then begins another.
 func TestJointFull(t *testing.T) {
 	for _, c := range []struct {
-		riders, bytes int
-		full          bool
+		waiters, bytes int
+		full           bool
 	}{
-		{1, 0, false}, {maxRiders - 1, 0, false}, {maxRiders, 0, true},
+		{1, 0, false}, {maxWaiters - 1, 0, false}, {maxWaiters, 0, true},
 		{1, maxJointBytes - 1, false}, {1, maxJointBytes, true},
 	} {
 		db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 		j := &joint{turn: time.Now()}
-		for range c.riders {
-			j.riders = append(j.riders, &rider{done: make(chan error, 1)})
+		for range c.waiters {
+			j.waiters = append(j.waiters, &waiter{done: make(chan error, 1)})
 		}
 		if c.bytes > 0 {
 			tx, _, err := db.joints.begin(db, j, &TxOptions{NoSync: true})
@@ -542,12 +542,12 @@ func TestJointFull(t *testing.T) {
 			db.stats.txBytes.Add(int64(c.bytes) - int64(tx.charged))
 			tx.charged = c.bytes
 		}
-		next := &rider{turn: make(chan *joint, 1)}
+		next := &waiter{turn: make(chan *joint, 1)}
 		q := &db.joints
-		q.joint, q.waiting = j, []*rider{next}
+		q.joint, q.waiting = j, []*waiter{next}
 		q.advance(j)
 		if got := <-next.turn; (got != j) != c.full {
-			t.Errorf("%d riders and %d bytes: full %t", c.riders, c.bytes, got != j)
+			t.Errorf("%d waiters and %d bytes: full %t", c.waiters, c.bytes, got != j)
 		}
 		if j.tx != nil {
 			j.tx.Discard()

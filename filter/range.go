@@ -192,8 +192,8 @@ func (h *rangeHash) start(prefix, block uint64) uint64 {
 	return hi
 }
 
-// code returns the place of a number after a prefix with the given hash.
-func (h *rangeHash) code(prefix, x uint64) uint64 {
+// place returns the place of a number after a prefix with the given hash.
+func (h *rangeHash) place(prefix, x uint64) uint64 {
 	block := x / h.universe
 	return h.add(h.start(prefix, block), x-block*h.universe)
 }
@@ -240,10 +240,10 @@ func (w *rangeWriter) Finish() ([]byte, error) {
 	if h.secret != nil {
 		h.salt = rand.Uint64()
 	}
-	codes := make([]uint64, len(w.keys))
+	places := make([]uint64, len(w.keys))
 	for i, k := range w.keys {
-		codes[i] = h.code(k.prefix, k.x)
+		places[i] = h.place(k.prefix, k.x)
 	}
-	slices.Sort(codes)
-	return appendRange(codes, &h, w.policy), nil
+	slices.Sort(places)
+	return appendRange(places, &h, w.policy), nil
 }

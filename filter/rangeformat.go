@@ -77,11 +77,11 @@ func (s *rangeShape) sampleBytes() int { return 4 * ((s.upper + rankEvery/64 - 1
 func (s *rangeShape) size() int { return 8*(s.upper+s.lower) + rangeTrailer }
 
 // appendRange returns the block for ascending places. It drops duplicates.
-func appendRange(codes []uint64, h *rangeHash, p rangePolicy) []byte {
-	codes = slices.Compact(codes)
-	s := newRangeShape(uint64(len(codes)), h.universe, uint(p.bits-2))
+func appendRange(places []uint64, h *rangeHash, p rangePolicy) []byte {
+	places = slices.Compact(places)
+	s := newRangeShape(uint64(len(places)), h.universe, uint(p.bits-2))
 	b := AlignedBytes(s.size())
-	s.encode(b, codes)
+	s.encode(b, places)
 	t := b[len(b)-rangeTrailer:]
 	binary.LittleEndian.PutUint64(t, s.n)
 	binary.LittleEndian.PutUint64(t[8:], h.universe)
@@ -95,10 +95,10 @@ func appendRange(codes []uint64, h *rangeHash, p rangePolicy) []byte {
 }
 
 // encode writes the upper and the lower part of strictly ascending places.
-func (s *rangeShape) encode(b []byte, codes []uint64) {
+func (s *rangeShape) encode(b []byte, places []uint64) {
 	set := func(words []byte, bit uint64) { words[bit/8] |= 1 << (bit % 8) }
 	lower := b[8*s.upper:]
-	for i, c := range codes {
+	for i, c := range places {
 		set(b, c>>s.l+uint64(i))
 		low, at := c&(1<<s.l-1), uint64(i)*uint64(s.l)
 		w := lower[at/64*8:]
@@ -308,10 +308,10 @@ func (f *rangeReader) MayContainRange(prefix []byte, lo, hi uint64) bool {
 	block := f.hash.universe
 	first, last := lo/block, hi/block
 	if first == last {
-		return f.from(f.hash.code(p, lo), hi-lo)
+		return f.from(f.hash.place(p, lo), hi-lo)
 	}
 	next := last * block
-	return f.from(f.hash.code(p, lo), next-1-lo) || f.from(f.hash.code(p, next), hi-next)
+	return f.from(f.hash.place(p, lo), next-1-lo) || f.from(f.hash.place(p, next), hi-next)
 }
 
 // FPR implements RangeReader.

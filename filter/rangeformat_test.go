@@ -35,7 +35,7 @@ func TestRangeKeyedFormat(t *testing.T) {
 	numbers := []uint64{1, 2, 100}
 	var places []uint64
 	for _, x := range numbers {
-		places = append(places, h.code(h.prefix(nil), x))
+		places = append(places, h.place(h.prefix(nil), x))
 	}
 	slices.Sort(places)
 	block := appendRange(places, &h, rangePolicy{bits: 4})
@@ -143,7 +143,7 @@ func TestRangeAnswersAreExact(t *testing.T) {
 		for lo := range uint64(400) {
 			want := false
 			for hi := lo; hi <= lo+100; hi++ {
-				want = want || taken[f.hash.code(prefix, hi)]
+				want = want || taken[f.hash.place(prefix, hi)]
 				if got := f.MayContainRange([]byte("p"), lo<<drop, (hi+1)<<drop-1); got != want {
 					t.Fatalf("MayContainRange from %d to %d, %d bits dropped: %v", lo, hi, drop, got)
 				}

@@ -64,15 +64,15 @@ func (f *rangeReader) Trim(bitsPerKey int) RangeReader {
 		return f
 	}
 	r := f.r >> drop
-	codes := make([]uint64, 0, f.n)
+	places := make([]uint64, 0, f.n)
 	for place := range f.places() {
-		codes = append(codes, place%r)
+		places = append(places, place%r)
 	}
-	slices.Sort(codes)
-	codes = slices.Compact(codes)
-	t := &rangeReader{rangeShape: newRangeShape(uint64(len(codes)), r, f.l-uint(drop)), hash: f.hash, drop: f.drop}
+	slices.Sort(places)
+	places = slices.Compact(places)
+	t := &rangeReader{rangeShape: newRangeShape(uint64(len(places)), r, f.l-uint(drop)), hash: f.hash, drop: f.drop}
 	t.bytes = AlignedBytes(t.size())
-	t.encode(t.bytes, codes)
+	t.encode(t.bytes, places)
 	t.sample()
 	return t
 }
