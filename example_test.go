@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"path/filepath"
 	"strconv"
 
 	"github.com/siftdb/sift"
 	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/sstable"
 )
 
 func tempDir() string {
@@ -162,6 +164,41 @@ func ExampleDB_Ingest() {
 	ok, err := db.Has([]byte("user/000999"))
 	fmt.Println(ok, err)
 	// Output: true <nil>
+}
+
+// Table files that other programs have prepared, of this or another machine, are ingested together.
+func ExampleTableOps() {
+	dir := tempDir()
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "fruits.ldb")
+	file, err := os.Create(path)
+	if err != nil {
+		log.Fatal(err)
+	}
+	w := sstable.NewWriter(file, nil)
+	for _, fruit := range []string{"apple", "banana"} {
+		if err := w.Add([]byte(fruit), 0, sstable.KindSet, []byte("ripe")); err != nil {
+			log.Fatal(err)
+		}
+	}
+	if _, err := w.Finish(); err != nil {
+		log.Fatal(err)
+	}
+	if err := file.Close(); err != nil {
+		log.Fatal(err)
+	}
+
+	db, err := sift.OpenMemory(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.Ingest(context.Background(), sift.TableOps(path)); err != nil {
+		log.Fatal(err)
+	}
+	value, err := db.Get([]byte("banana"))
+	fmt.Printf("%s %v\n", value, err)
+	// Output: ripe <nil>
 }
 
 func ExampleDB_Snapshot() {

@@ -15,8 +15,9 @@ import (
 type loadCmd struct {
 	form
 	writing
-	Dir    string `arg:"" help:"The database. It is created if it is missing."`
-	Sorted bool   `help:"The keys are unique and in ascending order: write them directly into tables, all or none."`
+	Dir    string   `arg:"" help:"The database. It is created if it is missing."`
+	Sorted bool     `help:"The keys are unique and in ascending order: write them directly into tables, all or none."`
+	Tables []string `name:"table" sep:"none" type:"existingfile" placeholder:"FILE" help:"Load this table file instead of lines, all or nothing. Can be repeated."`
 }
 
 func (loadCmd) Help() string {
@@ -28,8 +29,12 @@ With --sorted the lines must be in ascending order of their keys, as "sift scan"
 They are written once, directly into tables, which is faster, and either all of them are stored or
 none.
 
+With --table, table files take the place of lines: those of a LevelDB database, or files that an
+sstable.Writer has written. They may overlap; of several entries for a key, the newest counts.
+
 Examples:
 
+    sift load --table backup/000005.ldb --table backup/000007.ldb db
     sift load db < pairs.tsv
     printf 'a\t1\nb\t2\n' | sift load db
     sift scan --hex db | sift load --hex copy`
@@ -47,6 +52,9 @@ func (c *loadCmd) Run(e *env) error {
 	o, err := c.options()
 	if err != nil {
 		return err
+	}
+	if len(c.Tables) > 0 {
+		return e.withDB(c.Dir, o, func(db *sift.DB) error { return db.Ingest(e.ctx, sift.TableOps(c.Tables...)) })
 	}
 	return e.withDB(c.Dir, o, func(db *sift.DB) error {
 		p := e.progress("storing", inputSize(e.in))
