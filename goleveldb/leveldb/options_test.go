@@ -35,8 +35,8 @@ func (w countedWriter) Sync() error {
 	return w.Writer.Sync()
 }
 
-// TestSync checks that a write syncs the log only if it asks for that and Options.NoSync
-// is not set.
+// TestSync checks that a write syncs the log if and only if WriteOptions.Sync is set and
+// Options.NoSync is not.
 func TestSync(t *testing.T) {
 	for _, noSync := range []bool{false, true} {
 		stor := &syncCounter{Storage: storage.NewMemStorage()}

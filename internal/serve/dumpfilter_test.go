@@ -31,7 +31,7 @@ func TestFilterDump(t *testing.T) {
 		}
 		dump := c.do("DUMP", name).(string)
 		if got := c.do("RESTORE", name, "0", dump); got != any(failure("BUSYKEY Target key name already exists.")) {
-			t.Errorf("over a filter: %v", got)
+			t.Errorf("RESTORE over a filter: %v", got)
 		}
 		c.do("SET", name+"2", "what it replaces")
 		for _, call := range [][]string{{"RESTORE", name + "2", "0", dump, "REPLACE"}, {"RESTORE", name + "2", "1000000", dump, "REPLACE"}} {
@@ -86,7 +86,7 @@ func TestFilterDump(t *testing.T) {
 			}
 		}
 		if got := c.do("RESTORE", "bad", "0", string(dump[:len(dump)-1]), "REPLACE"); got != any(failure(errDump.Error())) {
-			t.Errorf("cut short: %v", got)
+			t.Errorf("a truncated dump of %s: %v", name, got)
 		}
 	}
 	// A cuckoo filter with one link of 2 buckets of 2 slots.
@@ -148,7 +148,7 @@ func TestFilterDumpIsOneWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !f.bloom.Contains([]byte("x")) {
-		t.Error("the store's filter excludes what was restored")
+		t.Error("the filter in the store excludes an item that was restored")
 	}
 }
 
@@ -163,7 +163,7 @@ func TestDumpOfDeletedFilter(t *testing.T) {
 	}
 }
 
-// CF.COMPACT writes its changes in several steps, since all of them may take many times the
+// CF.COMPACT writes its changes in several writes, since together they may take many times the
 // filter's memory.
 func TestCompactionIsWrittenInParts(t *testing.T) {
 	db, _ := faultyStore(t)

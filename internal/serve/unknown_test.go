@@ -62,7 +62,7 @@ func TestUnknownCommands(t *testing.T) {
 	}
 	for name := range commands {
 		if !slices.Contains(names, name) && !strings.HasPrefix(name, "bf.") && !strings.HasPrefix(name, "cf.") {
-			t.Errorf("%s is no command of Redis", name)
+			t.Errorf("Redis has no command %s", name)
 		}
 	}
 	for _, name := range subs {
