@@ -201,7 +201,7 @@ func (g *group) propose(t testing.TB, command string) string {
 			}
 		}
 	}
-	t.Fatal("no node accepts a command")
+	t.Fatal("no node accepts the command after 100 tries")
 	return ""
 }
 
@@ -216,7 +216,7 @@ func (g *group) list(t testing.TB, key string) (list string) {
 			return list
 		}
 	}
-	t.Fatal("no node serves reads")
+	t.Fatal("no node serves reads after 100 tries")
 	return ""
 }
 

@@ -178,7 +178,7 @@ func TestCutBeforeLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := g.waitApplied(t); got["k199"] != "v," || got["k"] != "v," {
-		t.Errorf("k199 is %q, k %q", got["k199"], got["k"])
+		t.Errorf("k199 is %q, k is %q, want %q for both", got["k199"], got["k"], "v,")
 	}
 }
 

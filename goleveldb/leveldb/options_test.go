@@ -65,7 +65,7 @@ func TestSync(t *testing.T) {
 				}
 			}
 			if got := stor.syncs - before; got != 3*tc.want {
-				t.Errorf("Options.NoSync %v, %+v: %d syncs by three writes", noSync, tc.wo, got)
+				t.Errorf("Options.NoSync %v, %+v: %d syncs by three writes, want %d", noSync, tc.wo, got, 3*tc.want)
 			}
 		}
 		if err := db.Close(); err != nil {

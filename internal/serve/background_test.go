@@ -88,7 +88,7 @@ func TestMovedFilterIsKept(t *testing.T) {
 	}()
 	for i := range 5000 {
 		if named, err := s.isNamed(id); err != nil || !named {
-			t.Errorf("try %d: named %v, %v", i, named, err)
+			t.Errorf("try %d: the moved filter counts as named: %v, %v", i, named, err)
 			break
 		}
 	}

@@ -125,7 +125,7 @@ func testPassword(t *testing.T) {
 		{[]string{"AUTH", "right"}, simple("OK")},
 	} {
 		if got := c.do(step.args...); got != step.want {
-			t.Errorf("%v: %v", step.args, got)
+			t.Errorf("%v: %v, want %v", step.args, got, step.want)
 		}
 	}
 	for text, want := range map[string]string{
@@ -134,7 +134,7 @@ func testPassword(t *testing.T) {
 		"*1\r\n$999999\r\nx": "-ERR Protocol error: unauthenticated bulk length\r\n",
 	} {
 		if got := raw(t, s, text); got != want {
-			t.Errorf("%q: %q", text, got)
+			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}
 	for _, c := range []struct {
@@ -153,7 +153,7 @@ func testPassword(t *testing.T) {
 			}
 			resp.Body.Close()
 			if resp.StatusCode != c.status {
-				t.Errorf("%s with %q: %d", path, c.password, resp.StatusCode)
+				t.Errorf("%s with the password %q: status %d, want %d", path, c.password, resp.StatusCode, c.status)
 			}
 		}
 	}
@@ -232,7 +232,7 @@ func testLimits(t *testing.T) {
 		"SET q 'a b'\r\nget \"\\x71\"\r\nQUIT\n": "+OK\r\n$3\r\na b\r\n+OK\r\n",
 	} {
 		if got := raw(t, s, text); got != want {
-			t.Errorf("%.40q: %q", text, got)
+			t.Errorf("%.40q: %q, want %q", text, got, want)
 		}
 	}
 	c := dial(t, s)
@@ -257,7 +257,7 @@ func testLimits(t *testing.T) {
 		full = list[len(list)-1] == any(oom)
 	}
 	if got := s.filterBytes.Load(); !full || got > 1<<20 {
-		t.Errorf("full %v, %d bytes", full, got)
+		t.Errorf("an add failed for lack of memory: %v, want true; the filter takes %d bytes", full, got)
 	}
 	if got := c.do("BF.EXISTS", "grows", "77"); got != any(int64(1)) {
 		t.Errorf("the full filter has lost item 77: %v", got)

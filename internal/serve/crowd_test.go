@@ -222,7 +222,7 @@ func TestFiltersGrowTogether(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := <-done; err != errOOM {
-			t.Errorf("a large filter, after all memory was taken: %v", err)
+			t.Errorf("a large filter, after all memory was taken: %v, want %v", err, errOOM)
 		}
 		if got := s.filterBytes.Load(); got != most {
 			t.Errorf("%d bytes, the limit is %d", got, most)

@@ -141,7 +141,7 @@ func TestFilterDumpIsOneWrite(t *testing.T) {
 	before := s.puts.Load()
 	c.do("RESTORE", "r", "0", dump)
 	if n := s.puts.Load() - before; n != 1 {
-		t.Errorf("%d writes to the store", n)
+		t.Errorf("RESTORE was %d writes to the store, want 1", n)
 	}
 	f := &filter{id: filterOf(s, "r").id, kind: kindBloom}
 	if err := s.loadFilter(f); err != nil {
@@ -211,7 +211,7 @@ func TestCompactionIsWrittenInParts(t *testing.T) {
 	before := s.puts.Load()
 	run("CF.COMPACT", "c")
 	if n := s.puts.Load() - before; n < 3 {
-		t.Errorf("CF.COMPACT was %d writes", n)
+		t.Errorf("CF.COMPACT was %d writes, want at least 3", n)
 	}
 	f := filterOf(s, "c")
 	stored := &filter{id: f.id, kind: kindCuckoo}

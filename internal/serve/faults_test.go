@@ -66,7 +66,7 @@ func TestSetOverFilter(t *testing.T) {
 	}
 	c.release()
 	if n := s.puts.Load() - before; n != 1 {
-		t.Errorf("%d writes to the store", n)
+		t.Errorf("SET was %d writes to the store, want 1", n)
 	}
 }
 

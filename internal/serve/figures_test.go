@@ -235,13 +235,13 @@ func TestShortKey(t *testing.T) {
 		"é":         `\u00e9`,
 	} {
 		if got := shortKey(key); got != want {
-			t.Errorf("%q: %q", key, got)
+			t.Errorf("shortKey(%q) = %q, want %q", key, got, want)
 		}
 	}
 	long := strings.Repeat("x", 1<<20)
 	a, b := shortKey(long+"a"), shortKey(long+"b")
 	if a == b || len(a) > 150 {
-		t.Errorf("%q and %q", a, b)
+		t.Errorf("two long keys are shortened to %q and %q", a, b)
 	}
 }
 

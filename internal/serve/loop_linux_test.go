@@ -243,7 +243,7 @@ func TestPendingOfTwoDatabases(t *testing.T) {
 		{0, "GET k", "$1\r\nw"}, {0, "EXISTS f l", ":0"},
 	} {
 		if got := run(first, step.db, step.call); got != step.want {
-			t.Errorf("database %d: %s: %q", step.db, step.call, got)
+			t.Errorf("database %d: %s: %q, want %q", step.db, step.call, got, step.want)
 		}
 	}
 	first.release()

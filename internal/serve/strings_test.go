@@ -252,7 +252,7 @@ func TestGlob(t *testing.T) {
 		{strings.Repeat("a*", 30) + "b", strings.Repeat("a", 3000), false},
 	} {
 		if got := glob([]byte(c.pattern), []byte(c.text)); got != c.want {
-			t.Errorf("glob(%q, %.20q) = %v", c.pattern, c.text, got)
+			t.Errorf("glob(%q, %.20q) = %v, want %v", c.pattern, c.text, got, c.want)
 		}
 	}
 }

@@ -55,7 +55,7 @@ func TestTransactions(t *testing.T) {
 		other.do(strings.Fields(step.other)...)
 		c.do("MULTI")
 		if got := c.do("EXEC"); fmt.Sprint(got) != fmt.Sprint(step.want) {
-			t.Errorf("WATCH %s, %s: %v", step.watch, step.other, got)
+			t.Errorf("EXEC after WATCH %s and another client's %s: %v, want %v", step.watch, step.other, got, step.want)
 		}
 	}
 	// An absent key is still watched after a FLUSHALL.
@@ -139,7 +139,7 @@ func TestSwapOfExpired(t *testing.T) {
 		run(c, "MULTI")
 		run(c, "PING")
 		if got := run(c, "EXEC"); got != want {
-			t.Errorf("after SWAPDB with a key that expires in %s ms: %q", px, got)
+			t.Errorf("EXEC after SWAPDB with a key that expires in %s ms: %q, want %q", px, got, want)
 		}
 	}
 }
@@ -171,7 +171,7 @@ func TestWatchAndSwapDB(t *testing.T) {
 		}
 		c.do("MULTI")
 		if got := c.do("EXEC"); fmt.Sprint(got) != fmt.Sprint(test.want) {
-			t.Errorf("%s; %s: %v", test.watch, test.other, got)
+			t.Errorf("EXEC after %s and another client's %s: %v, want %v", test.watch, test.other, got, test.want)
 		}
 	}
 	if got := s.watching.Load(); got != 0 {

@@ -301,7 +301,7 @@ func TestExecRunsDuringLongCommand(t *testing.T) {
 		}
 		<-went
 		if got := string(c.w.Buf); !strings.HasPrefix(got, test.reply) {
-			t.Errorf("%s: %.30q", test.call, got)
+			t.Errorf("%s: %.30q, want %q first", test.call, got, test.reply)
 		}
 	}
 }
