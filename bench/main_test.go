@@ -22,7 +22,7 @@ func run(t *testing.T, args ...string) string {
 	return out.String()
 }
 
-// TestReport measures, compares, and fills in a README.
+// TestReport measures, compares two results, and fills in a README.
 func TestReport(t *testing.T) {
 	dir := t.TempDir()
 	measure := func(name, rounds string) (path, printed string) {
@@ -100,7 +100,7 @@ func TestExistingDB(t *testing.T) {
 		t.Errorf("readrandom ran %d times on the existing database, want 3", r.Of(result.CPU).N)
 	}
 	if rows := f.Select(func(r *result.Row) bool { return r.Benchmark == "compact" }); len(rows) != 0 {
-		t.Error("compact ran in the wrong run")
+		t.Error("compact ran although it was not requested")
 	}
 	run(t, append([]string{"--benchmarks", "compact,readrandom", "--use_existing_db", "--merge"}, common...)...)
 	if f, err = result.Read(filepath.Join(out, "result.json")); err != nil {
@@ -138,7 +138,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestMemoryRows: all rows have the columns of the head.
+// TestMemoryRows checks that all rows have as many columns as the table header.
 func TestMemoryRows(t *testing.T) {
 	for _, killed := range []bool{false, true} {
 		if row := memoryRow(memory.Result{Killed: killed}, 1); len(row) != len(memoryHeader) {

@@ -18,9 +18,9 @@ import (
 
 var errBadCommand = errors.New("bad command")
 
-// The state machine of the tests has lists: a command "key token" appends a token, and returns
-// the whole list. So later reads show whether a command was lost, duplicated or reordered. The
-// previous value is kept for planted faults.
+// appendApply is the state machine of the tests: a command "key token" appends a token to a list,
+// and returns the whole list. So later reads show whether a command was lost, duplicated or
+// reordered. The previous value is kept for undo.
 func appendApply(tx *Tx, command []byte) (any, error) {
 	key, token, ok := strings.Cut(string(command), " ")
 	if !ok {
@@ -37,7 +37,7 @@ func appendApply(tx *Tx, command []byte) (any, error) {
 	return list, tx.Put([]byte("!undo"), fmt.Appendf(nil, "%s %s", key, old))
 }
 
-// undo removes the last command from a database, but keeps the applied index.
+// undo is a planted fault: it undoes the last command in a database, but keeps the applied index.
 func undo(dir string) error {
 	db, err := sift.Open(dir, nil)
 	if err != nil {
@@ -201,7 +201,7 @@ func (g *group) propose(t testing.TB, command string) string {
 			}
 		}
 	}
-	t.Fatal("no node accepts a command")
+	t.Fatal("no node accepts the command after 100 tries")
 	return ""
 }
 
@@ -216,7 +216,7 @@ func (g *group) list(t testing.TB, key string) (list string) {
 			return list
 		}
 	}
-	t.Fatal("no node serves reads")
+	t.Fatal("no node serves reads after 100 tries")
 	return ""
 }
 
@@ -257,7 +257,7 @@ func (g *group) converge(t testing.TB) (map[string]string, error) {
 	leader := 0
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			return nil, errors.New("the nodes do not reach the same entry")
+			return nil, errors.New("the nodes do not reach the same applied index")
 		}
 		leader = g.leader(t)
 		want, equal := g.node(leader).fsm.Applied(), true
@@ -283,8 +283,8 @@ func (g *group) converge(t testing.TB) (map[string]string, error) {
 	return all, nil
 }
 
-// network connects the nodes of a process. Each direction between two can be cut: a
-// request, or the answer to one, is then lost.
+// network connects the nodes of a process. Each direction between two of them can be cut, so that
+// requests or responses are lost.
 type network struct {
 	mu    sync.Mutex
 	links map[raft.ServerAddress]*link

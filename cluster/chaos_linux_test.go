@@ -107,17 +107,17 @@ func newChaos(t *testing.T) *chaos {
 	return c
 }
 
-// tell logs the last messages of the nodes, and their goroutines.
+// tell logs the end of each node's log, and its goroutines.
 func (c *chaos) tell() {
 	for i := range c.running {
 		text, _ := os.ReadFile(c.said(i)) // some never ran
-		c.t.Logf("node %d at %s, others reach it at %s, logged at the end:\n%s", i, c.addrs[i], c.net.addrs[i], text[max(0, len(text)-60_000):])
+		c.t.Logf("node %d at %s, which others reach at %s; the end of its log:\n%s", i, c.addrs[i], c.net.addrs[i], text[max(0, len(text)-60_000):])
 		if n := c.node(i); n != nil {
 			n.cmd.Process.Signal(syscall.SIGQUIT)
 			<-n.done
 		}
 		all, _ := os.ReadFile(c.said(i))
-		c.t.Logf("and its goroutines:\n%s", all[max(len(text), len(all)-20_000):])
+		c.t.Logf("the goroutines of node %d:\n%s", i, all[max(len(text), len(all)-20_000):])
 	}
 }
 
@@ -139,7 +139,7 @@ func (c *chaos) start(i int) error {
 	if n := c.running[i]; n != nil {
 		select {
 		case <-n.done:
-			c.happened("node ended by itself")
+			c.happened("node exited by itself")
 		default:
 			return nil
 		}
@@ -398,7 +398,7 @@ func (c *chaos) fullDisk(rng *rand.Rand) error {
 		ballast := filepath.Join(c.data(frail), "ballast")
 		f, err := os.Create(ballast)
 		if err != nil {
-			continue // there is no space for a name
+			continue // there is no space for a directory entry
 		}
 		chunk := make([]byte, 64<<10)
 		for err == nil {
@@ -536,8 +536,8 @@ func (c *chaos) expiring(rng *rand.Rand, name string) (keys int, err error) {
 	return keys, nil
 }
 
-// TestChaos: partitions, kill -9, pauses, membership changes, full and failing disks, and clocks
-// that jump, all at once. What clients see is linearizable, and no acknowledged write is lost.
+// TestChaos: what clients see is linearizable, and no acknowledged write is lost, under partitions,
+// kill -9, pauses, membership changes, full and failing disks, and clocks that jump, all at once.
 func TestChaos(t *testing.T) {
 	if *chaotic == 0 {
 		t.Skip("without -cluster.chaos")
@@ -593,7 +593,7 @@ func TestChaos(t *testing.T) {
 	close(c.stop)
 	troubles.Wait()
 	c.net.set()
-	c.kill(frail) // a fault of its disk may be about to end it
+	c.kill(frail) // its disk may have failed, and it may be about to exit
 	for i := range spare {
 		if err := c.start(i); err != nil {
 			t.Fatal(err)
@@ -607,7 +607,7 @@ func TestChaos(t *testing.T) {
 	for _, n := range c.running[:spare] {
 		select {
 		case <-n.done:
-			t.Error("a node has ended by itself")
+			t.Error("a node has exited by itself")
 		default:
 		}
 	}

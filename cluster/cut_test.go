@@ -16,7 +16,7 @@ import (
 
 const cutEnv = "SIFT_CLUSTER_CUT"
 
-// TestMain also runs the process that is killed while it installs a snapshot.
+// TestMain also runs install, in the process that is killed while it installs a snapshot.
 func TestMain(m *testing.M) {
 	if at := os.Getenv(cutEnv); at != "" {
 		install(at)
@@ -74,7 +74,7 @@ func install(at string) {
 }
 
 // TestInstallCut kills the process that receives and installs a snapshot, at each step and at
-// random moments. Afterwards the node has its old contents or those of the snapshot, and starts.
+// random moments. Afterwards the node starts, with its old contents or with those of the snapshot.
 func TestInstallCut(t *testing.T) {
 	rng := rand.New(rand.NewPCG(*seed, 5))
 	cuts := []string{"half received", "received", "stored", "begin", "filled", "opened", "end", "installed"}
@@ -130,14 +130,14 @@ func TestInstallCut(t *testing.T) {
 		for _, left := range []string{"state/state-*", "state/checkpoint-*", "snapshots/*"} {
 			names, _ := filepath.Glob(filepath.Join(dir, "to", left))
 			if len(names) > 1 {
-				t.Errorf("%s: %v are left", cut, names)
+				t.Errorf("%s: more than one file is left: %v", cut, names)
 			}
 		}
 		if err := f.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Logf("%d of %d cuts came after the snapshot was stored", installed, len(cuts))
+	t.Logf("%d of %d kills came after the snapshot was stored", installed, len(cuts))
 }
 
 // sendSnapshot copies a node's newest snapshot into the directory of a stopped node.
@@ -157,7 +157,7 @@ func (g *group) sendSnapshot(t *testing.T, from *Node, to int) {
 
 // TestCutBeforeLog: Raft removes the log after it has installed a snapshot. If the process is
 // killed in between, the log ends before the snapshot and would accept no further entry. The node
-// then removes it at the start.
+// must remove it when it starts again.
 func TestCutBeforeLog(t *testing.T) {
 	g := newGroup(t, 3)
 	g.startAll(t)
@@ -178,7 +178,7 @@ func TestCutBeforeLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := g.waitApplied(t); got["k199"] != "v," || got["k"] != "v," {
-		t.Errorf("k199 is %q, k %q", got["k199"], got["k"])
+		t.Errorf("k199 is %q, k is %q, want %q for both", got["k199"], got["k"], "v,")
 	}
 }
 
@@ -258,7 +258,7 @@ func TestForeignLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := g.start(0); err == nil {
-		t.Error("the node starts")
+		t.Error("a node without the log of its database starts")
 	}
 }
 

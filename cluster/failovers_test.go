@@ -28,7 +28,7 @@ type rival struct {
 	addrs   []string
 	command func(i int) *exec.Cmd
 	running []*exec.Cmd
-	joined  bool // nodes find each other by themselves
+	joined  bool // nodes join the cluster by themselves
 	wait    bool // each write is followed by WAIT 1
 	whole   func(ctx context.Context, c *redis.ClusterClient) error
 }
@@ -166,7 +166,7 @@ func redisRival(t *testing.T, wait bool) *rival {
 	return r
 }
 
-// startAll starts the nodes, and makes Redis nodes a cluster.
+// startAll starts the nodes, and creates a cluster of Redis nodes.
 func (r *rival) startAll() {
 	r.t.Helper()
 	for i := range r.running {
@@ -247,7 +247,7 @@ func (r *rival) round(c *redis.ClusterClient, round int) (down time.Duration, ac
 	return down, acked
 }
 
-// missing counts the keys that are missing.
+// missing returns how many of the keys the cluster does not have.
 func (r *rival) missing(c *redis.ClusterClient, keys []string) (lost int) {
 	r.t.Helper()
 	for part := range slices.Chunk(keys, 500) {
@@ -272,8 +272,8 @@ func (r *rival) missing(c *redis.ClusterClient, keys []string) (lost int) {
 	return lost
 }
 
-// TestFailovers kills leaders of siftd and of Redis Cluster, and counts the acknowledged
-// writes that are lost.
+// TestFailovers kills leaders of siftd and of Redis Cluster, and counts the acknowledged writes that
+// are lost. siftd must lose none.
 func TestFailovers(t *testing.T) {
 	if *failovers == 0 {
 		t.Skip("without -cluster.failovers")

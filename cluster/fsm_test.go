@@ -168,7 +168,7 @@ func TestInstall(t *testing.T) {
 	}
 	wantList(t, openFSM(t, dir), tokens(1, 50)+tokens(53, 60))
 	if names, _ := filepath.Glob(filepath.Join(dir, statePrefix+"*")); len(names) != 1 {
-		t.Errorf("there are %v", names)
+		t.Errorf("%v, want only one state directory", names)
 	}
 
 	file, err := raft.NewFileSnapshotStore(t.TempDir(), 1, io.Discard)
@@ -183,8 +183,8 @@ func TestInstall(t *testing.T) {
 	wantList(t, c, tokens(1, 50))
 }
 
-// TestMembers: the last change of the members and its index come from the log, and from snapshots,
-// whether or not the database is behind them.
+// TestMembers: an FSM takes the newest members and their index from the log, and from a snapshot,
+// whether or not its database is behind that.
 func TestMembers(t *testing.T) {
 	dir := t.TempDir()
 	from := openFSM(t, filepath.Join(dir, "from"))
@@ -269,8 +269,8 @@ func TestReadersGoOn(t *testing.T) {
 	}
 }
 
-// TestStreamDamage changes each byte of a snapshot in transit, and truncates it at each
-// byte: it is rejected.
+// TestStreamDamage: a snapshot is rejected if any byte is changed in transit, or if it is truncated
+// anywhere.
 func TestStreamDamage(t *testing.T) {
 	f, store := openFSM(t, t.TempDir()), newStore(t, t.TempDir())
 	applyTo(t, f, 1, 3)
@@ -297,16 +297,16 @@ func TestStreamDamage(t *testing.T) {
 	}
 	for i := range whole {
 		if err := receive(whole[:i]); !errors.Is(err, errStream) {
-			t.Fatalf("cut at %d of %d: %v", i, len(whole), err)
+			t.Fatalf("truncated at %d of %d: %v", i, len(whole), err)
 		}
 		damaged := bytes.Clone(whole)
 		damaged[i] ^= 1 << (i % 8)
 		if err := receive(damaged); !errors.Is(err, errStream) {
-			t.Fatalf("byte %d of %d: %v", i, len(whole), err)
+			t.Fatalf("a bit flipped in byte %d of %d: %v", i, len(whole), err)
 		}
 	}
 	if err := receive(append(bytes.Clone(whole), 0)); !errors.Is(err, errStream) {
-		t.Errorf("a byte too many: %v", err)
+		t.Errorf("a byte after the end: %v", err)
 	}
 }
 
@@ -319,7 +319,7 @@ func TestStreamNames(t *testing.T) {
 	}
 }
 
-// TestHeader has an example of the format.
+// TestHeader checks the format against an example.
 func TestHeader(t *testing.T) {
 	want := "73696674736e7031" + "3400000000000000" + "3200000000000000" + "3200000000000000"
 	got := appendHeader(nil, streamHeader{52, 50, 50})
@@ -331,7 +331,8 @@ func TestHeader(t *testing.T) {
 	}
 }
 
-// TestWrongDatabase: a database that does not end where the snapshot says is rejected.
+// TestWrongDatabase: a snapshot is rejected if the applied index of its database is not that of its
+// header.
 func TestWrongDatabase(t *testing.T) {
 	a, store := openFSM(t, t.TempDir()), newStore(t, t.TempDir())
 	a.test.checkpointed = func(dir string) error {
@@ -352,8 +353,8 @@ func TestWrongDatabase(t *testing.T) {
 	applyTo(t, b, 4, 5)
 }
 
-// TestDamagedMeta: a snapshot with a damaged meta file is an error; it is not skipped
-// or misread.
+// TestDamagedMeta: a damaged meta file of a snapshot is an error; the snapshot is neither skipped
+// nor misread.
 func TestDamagedMeta(t *testing.T) {
 	f, dir := openFSM(t, t.TempDir()), t.TempDir()
 	store := newStore(t, dir)
@@ -370,7 +371,7 @@ func TestDamagedMeta(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := store.List(); err == nil {
-			t.Fatalf("damage at byte %d is not noticed: %q", i, damaged)
+			t.Fatalf("damage in byte %d is not detected: %q", i, damaged)
 		}
 	}
 }

@@ -54,7 +54,7 @@ type member interface {
 	read(ctx context.Context, key string) (string, error)
 }
 
-// recorder lets clients use a group, and records what they see.
+// recorder runs clients of a group, and records what they see.
 type recorder struct {
 	seed    uint64
 	begin   time.Time
@@ -199,13 +199,13 @@ func (r *recorder) check(final map[string]string) error {
 		case porcupine.Illegal:
 			return fmt.Errorf("the history of %d operations is not linearizable:\n%s", len(part), formatOps(part))
 		case porcupine.Unknown:
-			return fmt.Errorf("could not decide about %d operations", len(part))
+			return fmt.Errorf("the checker timed out on %d operations", len(part))
 		}
 	}
 	return nil
 }
 
-// formatOps formats operations, ordered by start time, in ms. Of lists it shows the last tokens.
+// formatOps formats operations, ordered by start time, with times in ms and the end of each list.
 func formatOps(ops []porcupine.Operation) string {
 	slices.SortFunc(ops, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
 	var b strings.Builder
@@ -239,7 +239,7 @@ func (r *recorder) String() string {
 	return fmt.Sprintf("%d operations, %d of them reads, %d with unknown outcome", len(r.ops), reads, unknown)
 }
 
-// TestModel: the checker finds each kind of violation.
+// TestModel: the checker accepts legal histories, and finds stale reads and duplicate appends.
 func TestModel(t *testing.T) {
 	op := func(client int, token, list string, call, end int64) porcupine.Operation {
 		return porcupine.Operation{ClientId: client, Input: listOp{"k", token}, Output: listOut{list: list}, Call: call, Return: end}
@@ -255,7 +255,7 @@ func TestModel(t *testing.T) {
 		{"twice", []porcupine.Operation{op(1, "a", "a,", 1, 2), op(2, "", "a,a,", 3, 4)}, false},
 	} {
 		if got := porcupine.CheckOperations(lists, c.ops); got != c.want {
-			t.Errorf("%s: %v", c.name, got)
+			t.Errorf("%s: linearizable: %v, want %v", c.name, got, c.want)
 		}
 	}
 }

@@ -181,7 +181,8 @@ func (g *group) restart(i int, pause func()) error {
 	return g.start(i)
 }
 
-// TestLinearizable: partitions and restarts, with frequent snapshots.
+// TestLinearizable: what clients see is linearizable under partitions and restarts, with frequent
+// snapshots.
 func TestLinearizable(t *testing.T) {
 	if err := (trial{seed: *seed, lasts: lasting(8 * time.Second)}).run(t); err != nil {
 		t.Error(err)
@@ -196,7 +197,7 @@ func TestIsolatedLeaders(t *testing.T) {
 	}
 }
 
-// TestPlanted: each planted fault is found.
+// TestPlanted: the tests of this file find each planted fault.
 func TestPlanted(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -38,8 +38,7 @@ func valueOf(key string, version uint64) []byte {
 	return value
 }
 
-// A crowd is a set of clients that write one value at a time and record what was
-// acknowledged.
+// crowd is a set of clients that write one value at a time and record what was acknowledged.
 type crowd struct {
 	r       *rival
 	writers []*writer
@@ -103,7 +102,7 @@ func (c *crowd) load(client *redis.ClusterClient, keys int) {
 	}
 }
 
-// again tries up to a thousand times.
+// again calls try until it succeeds, up to a thousand times.
 func (c *crowd) again(try func(context.Context) error) (err error) {
 	for range 1000 {
 		if err = try(c.r.t.Context()); err == nil {
@@ -115,7 +114,7 @@ func (c *crowd) again(try func(context.Context) error) (err error) {
 	return err
 }
 
-// wait tries until try succeeds.
+// wait calls try until it succeeds, for a quarter of an hour or more.
 func (c *crowd) wait(try func() error) {
 	c.r.t.Helper()
 	var err error
@@ -282,7 +281,8 @@ func (r *rival) resident(i int) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// TestMove: the only replica of a group moves to a new node while clients write.
+// TestMove: the only replica of a group moves to a new node while clients write. No acknowledged
+// write is lost.
 func TestMove(t *testing.T) {
 	redis.SetLogger(silent{})
 	first := []string{"--groups", "1", "--replicas", "1"}
@@ -356,7 +356,8 @@ func (r *rival) lists(i, want int) error {
 	return err
 }
 
-// TestAway: a node is down while clients write, and catches up while they continue.
+// TestAway: a node that was down while clients write catches up while they continue. No acknowledged
+// write is lost.
 func TestAway(t *testing.T) {
 	redis.SetLogger(silent{})
 	first := []string{"--groups", "4"}

@@ -84,7 +84,7 @@ func TestMux(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	if err := ports[1].Close(); err != nil { // does not wait for silent connections
+	if err := ports[1].Close(); err != nil { // must not wait for connections that send nothing
 		t.Error(err)
 	}
 }

@@ -65,7 +65,7 @@ func TestReadsWriteNothing(t *testing.T) {
 		}
 	}
 	if after := n.raft.LastIndex(); after != before {
-		t.Errorf("the log ends with entry %d, after %d", after, before)
+		t.Errorf("the log ends with entry %d; before the reads it ended with %d", after, before)
 	}
 }
 
@@ -88,7 +88,7 @@ func TestCommandErrors(t *testing.T) {
 		}
 	}
 	if n := g.node(g.leader(t)); n.fsm.Applied() < before+2 {
-		t.Error("a command that fails is not counted")
+		t.Error("a command that fails does not advance the applied index")
 	}
 	g.waitApplied(t)
 }
@@ -97,7 +97,7 @@ func TestCommandErrors(t *testing.T) {
 // while it believes that it leads.
 func TestIsolatedLeader(t *testing.T) {
 	g := newGroup(t, 3)
-	g.config = calm // the leader keeps believing for long
+	g.config = calm // the leader takes a second to notice that it is cut off
 	g.startAll(t)
 	g.propose(t, "k v")
 	old := g.leader(t)
@@ -108,7 +108,7 @@ func TestIsolatedLeader(t *testing.T) {
 		t.Error("a leader that is cut off serves reads")
 	}
 	if _, err := g.node(old).Propose(ctx, []byte("k lost")); err == nil {
-		t.Error("a leader that is cut off acknowledges")
+		t.Error("a leader that is cut off acknowledges a command")
 	}
 	if list := g.propose(t, "k w"); list != "v,w," {
 		t.Errorf("the new leader: %q", list)
@@ -145,7 +145,7 @@ func TestCatchUpBySnapshot(t *testing.T) {
 	if g.node(away).fsm.states.next == 2 {
 		t.Error("the node has not installed a snapshot")
 	}
-	// Once more, with the log that Raft has emptied.
+	// Once more, after Raft has emptied the log.
 	if err := g.stop(away); err != nil {
 		t.Fatal(err)
 	}
@@ -158,8 +158,8 @@ func TestCatchUpBySnapshot(t *testing.T) {
 	}
 }
 
-// TestCatchUpUnderLoad: while a snapshot is being sent to a node, so much is written that the
-// log would no longer reach back to it. The node needs no other snapshot.
+// TestCatchUpUnderLoad: while a snapshot is being sent to a node, so much is written that a truncated
+// log would no longer reach back to that snapshot. The node needs no second one.
 func TestCatchUpUnderLoad(t *testing.T) {
 	g := newGroup(t, 3)
 	g.config = calm
@@ -190,14 +190,14 @@ func TestCatchUpUnderLoad(t *testing.T) {
 	}
 	g.waitApplied(t)
 	if n := sent.Load(); n != 1 {
-		t.Errorf("%d snapshots were sent", n)
+		t.Errorf("%d snapshots were sent, want 1", n)
 	}
 	g.net.mu.Lock()
 	g.net.snapshot = nil
 	g.net.mu.Unlock()
 	write()
 	if first, _ := g.node(lead).log.FirstIndex(); first+250 < g.node(lead).raft.LastIndex() {
-		t.Errorf("the log still begins with %d of %d", first, g.node(lead).raft.LastIndex())
+		t.Errorf("the log still begins with entry %d, and ends with %d", first, g.node(lead).raft.LastIndex())
 	}
 }
 
@@ -296,7 +296,7 @@ func TestLateSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := sink.Write([]byte{0}); !errors.Is(err, errCovered) {
-		t.Errorf("a snapshot that reaches the store: %v, want %v", err, errCovered)
+		t.Errorf("an old snapshot written to the store: %v, want %v", err, errCovered)
 	}
 	if err := sink.Cancel(); err != nil {
 		t.Error(err)
@@ -320,11 +320,11 @@ func TestLateSnapshot(t *testing.T) {
 		s := g.servers[to]
 		err = from.trans.InstallSnapshot(s.ID, s.Address, req, &resp, data)
 		if err != nil || !resp.Success {
-			t.Errorf("the snapshot is answered with %+v, %v", resp, err)
+			t.Errorf("the response to the snapshot is %+v, %v", resp, err)
 		}
 		data.Close()
 		if last, err := g.node(to).log.LastIndex(); err != nil || last < before {
-			t.Errorf("the log ended with entry %d, and ends with %d (%v)", before, last, err)
+			t.Errorf("the log ended with entry %d, and now ends with %d (%v)", before, last, err)
 		}
 		if err := g.restart(to, func() {}); err != nil {
 			t.Fatal(err)
@@ -339,9 +339,8 @@ func TestLateSnapshot(t *testing.T) {
 	}
 }
 
-// TestRestoredAlone: a node that restored a backup when it led, and was replaced as leader before
-// the others had the backup, does not continue with the new leader's log, since its database
-// differs.
+// TestRestoredAlone: a leader that has restored a backup, and was deposed before the others had that
+// backup, does not append entries of the new leader's log to its own, since its database differs.
 func TestRestoredAlone(t *testing.T) {
 	g := newGroup(t, 1)
 	g.config = noSnapshots
@@ -418,14 +417,14 @@ func TestBehindSnapshot(t *testing.T) {
 		var resp raft.AppendEntriesResponse
 		s := g.servers[to]
 		if err := from.trans.Transport.AppendEntries(s.ID, s.Address, &some, &resp); err != nil || !resp.Success {
-			t.Errorf("%d entries are refused: %v", n, err)
+			t.Errorf("%d entries are rejected: %v", n, err)
 		}
 	}
 	g.waitApplied(t)
 }
 
 // TestInstallFails: a snapshot that was received but could not be installed does not count as
-// one that the node has.
+// installed; the node must get it again.
 func TestInstallFails(t *testing.T) {
 	g := newGroup(t, 3)
 	g.config = noSnapshots

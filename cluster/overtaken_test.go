@@ -15,7 +15,7 @@ type readerFunc func(p []byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// waitLost waits until the leader has noticed that a node does not answer.
+// waitLost waits until the leader has noticed that a node is unreachable.
 func (g *group) waitLost(t *testing.T, i int) {
 	t.Helper()
 	leader := g.node(g.leader(t)).trans
@@ -28,7 +28,7 @@ func (g *group) waitLost(t *testing.T, i int) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("the leader does not notice that node %d does not answer", i)
+			t.Fatalf("the leader does not notice that node %d is unreachable", i)
 		}
 	}
 }
@@ -96,10 +96,10 @@ func TestOvertakenSnapshot(t *testing.T) {
 	}
 	own := g.node(0).raft.Snapshot()
 	if err := own.Error(); err == nil {
-		t.Error("a snapshot is taken that is older than the one that the node has received")
+		t.Error("the node stores its own snapshot, which is older than the one that it has received")
 	}
 	g.waitApplied(t)
 	if last, has := g.node(0).raft.LastIndex(), g.node(g.leader(t)).raft.LastIndex(); last < has {
-		t.Errorf("the node has entry %d, of %d", last, has)
+		t.Errorf("the log of the node ends with entry %d, that of the leader with %d", last, has)
 	}
 }

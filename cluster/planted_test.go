@@ -133,7 +133,7 @@ func TestPlantedInSiftd(t *testing.T) {
 				}
 				why := symptom.Find(out)
 				if t.Logf("%s found it in %.1f s: %s", f.found, time.Since(begin).Seconds(), why); why == nil {
-					t.Errorf("by what? %v, %s", err, out)
+					t.Errorf("the test failed, but not with a violation: %v\n%s", err, out)
 				}
 				return
 			}

@@ -41,7 +41,7 @@ func (p process) ask(ctx context.Context, method, key, token string) (string, er
 	}
 	resp, err := p.client.Do(req)
 	if err != nil {
-		// A refused connection has transmitted nothing.
+		// If the connection was refused, nothing was sent.
 		if opErr := (*net.OpError)(nil); errors.As(err, &opErr) && opErr.Op == "dial" {
 			return "", err
 		}
@@ -136,8 +136,9 @@ func (p *processes) kill(i int) {
 	}
 }
 
-// TestProcesses: nodes are killed with SIGKILL, and paused. When a paused leader resumes, it still
-// believes that it leads, although the others have elected another leader.
+// TestProcesses: what clients see is linearizable while nodes are killed with SIGKILL, and paused.
+// When a paused leader resumes, it still believes that it leads, although the others have elected
+// another leader.
 func TestProcesses(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no SIGSTOP")

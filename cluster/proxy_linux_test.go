@@ -25,7 +25,7 @@ type proxies struct {
 	closed  bool
 
 	ownersMu sync.Mutex
-	ownersAt time.Time   // when the last look began
+	ownersAt time.Time   // when the last call of look began
 	owners   map[int]int // nodes, by local port
 }
 
@@ -144,8 +144,8 @@ func (p *proxies) set(cut ...[2]int) {
 	p.changed.Broadcast()
 }
 
-// source returns the node whose process has made a connection, -1 if there is none. One look at
-// the system's table serves all connections that wait for it: after a pause there are thousands.
+// source returns the node whose process has made a connection, -1 if there is none. One call of look
+// serves all connections that wait for it: after a pause there are thousands.
 func (p *proxies) source(addr *net.TCPAddr) int {
 	asked := time.Now()
 	p.ownersMu.Lock()
@@ -231,7 +231,7 @@ func TestProxies(t *testing.T) {
 	p.set([2]int{1, 0})
 	b.SetReadDeadline(time.Now().Add(time.Minute))
 	if _, err := io.ReadFull(b, make([]byte, 1)); err != nil {
-		t.Error("held back data does not arrive")
+		t.Error("data that was held back does not arrive")
 	}
 	arrives(a, b, true)
 	arrives(b, a, false)

@@ -61,7 +61,7 @@ func TestRollingRestart(t *testing.T) {
 		t.Skip("no SIGTERM")
 	}
 	redis.SetLogger(silent{})
-	// Slow leaders on a busy machine stay leaders: deposed, they would reply UNKNOWN.
+	// Leaders that are slow on a busy machine must stay leaders: a deposed one would reply UNKNOWN.
 	p, addrs, members := startWire(t, "--election-timeout", "3s")
 	whole(t, members[0].(wire).client, len(addrs))
 	c := retrying(t, addrs)

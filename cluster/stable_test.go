@@ -38,7 +38,7 @@ func TestTermNotWritten(t *testing.T) {
 	}
 	endsSoon(t, func() error { return g.stop(fails) })
 	if _, err := n.Propose(t.Context(), []byte("k x")); !errors.Is(err, raft.ErrRaftShutdown) {
-		t.Errorf("a command: %v", err)
+		t.Errorf("a command to the stopped node: %v", err)
 	}
 	if err := g.start(fails); err != nil {
 		t.Fatal(err)
@@ -120,8 +120,8 @@ func TestVoteInterrupted(t *testing.T) {
 	}
 }
 
-// TestCallsEnd: calls return when Raft ends, by Close or because a term cannot be written; so do
-// later calls. They need no deadline for that.
+// TestCallsEnd: calls without a deadline return when Raft ends, by Close or because a term cannot be
+// written. So do later calls.
 func TestCallsEnd(t *testing.T) {
 	for name, end := range map[string]func(g *group, lead int) error{
 		"closed": func(g *group, lead int) error { return g.stop(lead) },
@@ -151,7 +151,7 @@ func TestCallsEnd(t *testing.T) {
 					}
 					for range 3 { // no node is leader any more
 						if n.Confirm(context.Background(), term) == nil {
-							t.Error("confirmed")
+							t.Error("Confirm succeeds after Raft has ended")
 						}
 					}
 				})
@@ -172,7 +172,7 @@ func TestCallsEnd(t *testing.T) {
 			endsSoon(t, func() error {
 				for range 20 {
 					if n.Do(context.Background(), (*raft.Raft).LeadershipTransfer) == nil {
-						t.Error("transferred")
+						t.Error("LeadershipTransfer succeeds after Raft has ended")
 					}
 				}
 				calls.Wait()

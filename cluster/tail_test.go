@@ -63,8 +63,8 @@ func tryTail(t *testing.T, dir string) (*log, error) {
 	return openLog(dir, 4<<10, hclog.NewNullLogger(), func(most uint64) (uint64, int64) { return most, 0 }, func(err error) { t.Error(err) })
 }
 
-// TestTail: a log can be opened and continued after an incomplete write, and with a sealed last
-// file.
+// TestTail: a log can be opened and appended to after an incomplete write, and if its last file is
+// sealed.
 func TestTail(t *testing.T) {
 	frames := func(kind byte) []byte { return bytes.Repeat([]byte{kind, 0, 0, 0, 0, 0, 0, 0}, 100) }
 	for name, change := range map[string]func(data []byte, ends []int) (last uint64){
@@ -168,9 +168,9 @@ func TestLogFails(t *testing.T) {
 	select {
 	case <-n.fsm.Failed():
 	case <-time.After(10 * time.Second):
-		t.Fatal("the node goes on")
+		t.Fatal("the node keeps running")
 	}
 	if err := n.log.StoreLog(&raft.Log{Index: last + 1}); err == nil {
-		t.Error("the log goes on")
+		t.Error("a log that has failed accepts an entry")
 	}
 }

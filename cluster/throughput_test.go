@@ -52,7 +52,7 @@ type figure struct {
 	p50, p99  time.Duration // of a pipeline
 }
 
-// TestThroughput measures siftd and Redis Cluster alternately.
+// TestThroughput measures siftd and Redis Cluster alternately, and logs the medians.
 func TestThroughput(t *testing.T) {
 	if *throughput == 0 {
 		t.Skip("without -cluster.throughput")

@@ -29,7 +29,7 @@ func TestAckOfAnother(t *testing.T) {
 		return raft.Configuration{Servers: []raft.Server{{ID: "self"}, {ID: "a", Address: addr}}}
 	}
 	if !tr.majority(members(was), "self", 3, before) || tr.majority(members(is), "self", 3, before) {
-		t.Error("the new one has recognized the leader, or the old one has not")
+		t.Error("the acknowledgment counts for the new replica, or not for the old one")
 	}
 }
 

@@ -93,7 +93,7 @@ func startWire(t *testing.T, flags ...string) (p *processes, addrs []string, mem
 			return p, addrs, members
 		}
 		if time.Now().After(end) {
-			t.Fatalf("no group within a minute: %v, %v", shards, err)
+			t.Fatalf("not all groups have all nodes within a minute: %v, %v", shards, err)
 		}
 	}
 }
@@ -103,7 +103,7 @@ func allIn(shards []redis.ClusterShard, nodes int) bool {
 	return len(shards) == wireGroups && !slices.ContainsFunc(shards, func(s redis.ClusterShard) bool { return len(s.Nodes) != nodes })
 }
 
-// TestWire: kill -9 and pauses of siftd nodes; what clients see is linearizable.
+// TestWire: what clients see is linearizable while siftd nodes are killed with SIGKILL, and paused.
 func TestWire(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no SIGSTOP")
@@ -155,7 +155,8 @@ type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
-// TestRedisCLI: redis-cli -c follows redirections to the leader.
+// TestRedisCLI: redis-cli -c, and other client libraries if they are installed, follow redirections
+// to the leader.
 func TestRedisCLI(t *testing.T) {
 	cli, err := exec.LookPath("redis-cli")
 	if err != nil {

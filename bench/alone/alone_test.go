@@ -52,7 +52,7 @@ func TestFiltersAgree(t *testing.T) {
 			}
 			rate := falsePositives(b, set, n)
 			if again := falsePositives(c, set, n); again != rate {
-				t.Errorf("%s: a clone has another rate: %v, %v", f.Name, rate, again)
+				t.Errorf("%s: false positive rate %v, of its clone %v", f.Name, rate, again)
 			}
 			if w, ok := want[f.Name]; ok {
 				// Four standard deviations of the count, and a tenth more, because some libraries'

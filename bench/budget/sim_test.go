@@ -15,8 +15,8 @@ func small() *Options {
 	}
 }
 
-// TestOrder checks what must hold for any traffic: nothing is better than the
-// optimum, Monkey equals it on even traffic, and the plan comes close to it.
+// TestOrder checks what must hold for all traffic: nothing is better than the optimum, Monkey
+// equals it on even traffic, and the plan comes close to it.
 func TestOrder(t *testing.T) {
 	o := small()
 	f := result.New(result.Meta{})
@@ -26,7 +26,7 @@ func TestOrder(t *testing.T) {
 	reads := map[[3]string]float64{}
 	for _, r := range f.Rows {
 		if r.Num != o.Keys() || r.Of(result.FilterBytes).N != 1 {
-			t.Errorf("%+v", r)
+			t.Errorf("a row with another number of keys, or without filter bytes: %+v", r)
 		}
 		reads[[3]string{r.Benchmark, r.State, r.Store}] = r.Of(result.BlockReads).Median
 	}
@@ -60,8 +60,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestWaterfill checks the conditions of an optimum: the budget is spent, and
-// rates below 1 are inversely proportional to how often tables are probed.
+// TestWaterfill checks the conditions of an optimum: the budget is spent, and false positive rates
+// below 1 are inversely proportional to how often tables are probed.
 func TestWaterfill(t *testing.T) {
 	probed := []float64{1, 0.5, 0.1, 0.01, 0}
 	rates := waterfill(probed, 2)
@@ -69,10 +69,10 @@ func TestWaterfill(t *testing.T) {
 	for i, p := range rates {
 		halvings -= math.Log2(p)
 		if p < 1 && math.Abs(p*probed[i]/(rates[0]*probed[0])-1) > 1e-9 {
-			t.Errorf("rates %v for %v", rates, probed)
+			t.Errorf("rates %v are not inversely proportional to probes %v", rates, probed)
 		}
 		if p > 1 || p <= 0 {
-			t.Errorf("rate %v", p)
+			t.Errorf("rate %v is not in (0, 1]", p)
 		}
 	}
 	if math.Abs(halvings-2*float64(len(probed))) > 1e-6 {
@@ -99,7 +99,7 @@ func TestPoisson(t *testing.T) {
 		}
 		got := sum / n
 		if variance := squares/n - got*got; math.Abs(got/mean-1) > 0.05 || math.Abs(variance/mean-1) > 0.1 {
-			t.Errorf("mean %v: drawn %v with variance %v", mean, got, variance)
+			t.Errorf("mean %v: drew a mean of %v with variance %v", mean, got, variance)
 		}
 	}
 }

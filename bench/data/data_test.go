@@ -11,8 +11,7 @@ import (
 	"testing"
 )
 
-// check checks that the keys of a set differ, and that no absent key is ever
-// stored.
+// check checks that the keys of a set are distinct, and that no absent key is ever stored.
 func check(t *testing.T, s Set, extra int) {
 	t.Helper()
 	stored := map[string]bool{}
@@ -177,7 +176,7 @@ func TestPermutation(t *testing.T) {
 		t.Error("the permutation is sorted")
 	}
 	if !slices.Equal(p, Permutation(Rand(3), 1000)) {
-		t.Error("the same seed gives another permutation")
+		t.Error("the same seed gives a different permutation")
 	}
 	slices.Sort(p)
 	for i, v := range p {
@@ -197,6 +196,6 @@ func TestKeys(t *testing.T) {
 		}
 	}
 	if k.Len() != 5 {
-		t.Errorf("%d strings", k.Len())
+		t.Errorf("%d strings, want 5", k.Len())
 	}
 }

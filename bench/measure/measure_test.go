@@ -28,11 +28,11 @@ func TestCost(t *testing.T) {
 		t.Errorf("CPU time %v in %v", c.CPU, c.Elapsed)
 	}
 	if c.OthersCPU > 1 || c.OthersCPU < 0 && c.OthersCPU != -1 {
-		t.Errorf("others used %v of the machine", c.OthersCPU)
+		t.Errorf("other processes used %v of the machine", c.OthersCPU)
 	}
 	if runtime.GOOS == "linux" {
 		if now, peak := RSS(); now <= 0 || peak < now/2 {
-			t.Errorf("memory %d, peak %d", now, peak)
+			t.Errorf("resident memory %d, peak %d", now, peak)
 		}
 		if m := ThisMachine("."); m.Cores < 1 || m.MemoryBytes <= 0 || m.System == "" {
 			t.Errorf("machine %+v", m)
@@ -55,7 +55,7 @@ func TestLatencies(t *testing.T) {
 		}
 	}
 	if got := l.Max(); got < int64(59*time.Second) || got > int64(61*time.Second) {
-		t.Errorf("largest %d", got)
+		t.Errorf("the maximum is %d, want about a minute", got)
 	}
 	bars := l.Bars()
 	var sum int64
@@ -66,7 +66,7 @@ func TestLatencies(t *testing.T) {
 		}
 	}
 	if sum != 1001 || bars[0] != (Bar{1, 2, 1}) || bars[1] != (Bar{2, 4, 2}) {
-		t.Errorf("%d in bars %v", sum, bars)
+		t.Errorf("%d latencies in bars %v", sum, bars)
 	}
 }
 

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestRun runs each workload in a control group, if they can be created here.
+// TestRun runs each workload in a control group, if this machine lets us create one.
 func TestRun(t *testing.T) {
 	dir := t.TempDir()
 	const keys = 30_000
@@ -42,7 +42,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestKnown checks that unknown engines and settings are refused.
+// TestKnown checks that unknown engines and settings are rejected.
 func TestKnown(t *testing.T) {
 	for name, known := range map[string]bool{"sift": true, "sift/nomap": true, "sift/none": false, "pebble/nomap": false, "none": false, "rocksdb/nomap": false} {
 		if err := Known(name); (err == nil) != known {
@@ -51,7 +51,7 @@ func TestKnown(t *testing.T) {
 	}
 }
 
-// TestTimedShare checks that overwrites are timed as often as lookups.
+// TestTimedShare checks that overwrites are as frequent among timed operations as among all.
 func TestTimedShare(t *testing.T) {
 	timed, overwrites := 0, 0
 	for op := range timedEach * mixedEach {

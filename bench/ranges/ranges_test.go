@@ -7,8 +7,8 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// TestRates checks that range filters keep within the proven false positive rate
-// and their bits per key, and that Trie gives a plausible size.
+// TestRates checks that range filters stay within the proven false positive rate and their bits
+// per key, and that Trie gives a plausible size.
 func TestRates(t *testing.T) {
 	for _, s := range []*Set{Uniform(5000), Correlated(5000), Clustered(5000), EntityTime(5000)} {
 		r, err := Measure(s, filter.Range(12, s.Drop))
@@ -18,7 +18,7 @@ func TestRates(t *testing.T) {
 		for _, n := range Lengths {
 			f, ok := r.FPR[n]
 			if bound := filter.RangeFPR(12, n); ok && f > 1.3*bound+0.001 {
-				t.Errorf("%s: the rate of ranges of %d is %.4f, the bound %.4f", s.Name, n, f, bound)
+				t.Errorf("%s: ranges of %d have a false positive rate of %.4f, above the bound of %.4f", s.Name, n, f, bound)
 			}
 		}
 		if r.BitsPerKey < 11 || r.BitsPerKey > 13 {
@@ -30,8 +30,7 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// TestEmptyScans scans empty ranges in each store; sift must read hardly any
-// block.
+// TestEmptyScans scans empty ranges in each store; sift must read hardly any blocks.
 func TestEmptyScans(t *testing.T) {
 	for _, e := range engine.All() {
 		if e.RangeWays == nil {

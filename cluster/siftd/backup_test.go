@@ -46,9 +46,9 @@ func clientOf(t *testing.T, nodes ...*Node) *redis.ClusterClient {
 	return c
 }
 
-// TestBackup: a cluster of three is backed up while clients write, and restored into one of
-// two. The result holds everything that was acknowledged before the backup, and of each
-// group a prefix of the later writes.
+// TestBackup: a cluster of three nodes is backed up while clients write, and restored into one of
+// two. The result holds everything that was acknowledged before the backup, and a prefix of the
+// later writes to each group.
 func TestBackup(t *testing.T) {
 	redis.SetLogger(silent{})
 	ctx := t.Context()

@@ -35,7 +35,7 @@ func TestDeposedWrites(t *testing.T) {
 			return err
 		})
 		if err != nil || got != want {
-			t.Errorf("%q, %v; want %q", got, err, want)
+			t.Errorf("k is %q, %v; want %q", got, err, want)
 		}
 	}
 	write := func(epoch byte, value string) []byte {

@@ -57,7 +57,7 @@ func TestDamagedGroup(t *testing.T) {
 	select {
 	case <-n.Done():
 	case <-time.After(20 * time.Second):
-		t.Error("the node goes on")
+		t.Error("the node keeps running")
 	}
 	if err := n.Close(); !errors.Is(err, sift.ErrCorruption) {
 		t.Errorf("Close returns %v", err)

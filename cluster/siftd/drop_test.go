@@ -7,8 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestDropTwice: while a replica is being removed, HOST does not report it, and it is not removed
-// again: by then a new one may be in its place.
+// TestDropTwice: while a replica is being removed, HOST does not return it, and a second removal
+// returns at once: by the time it ran, a new replica could be in its place.
 func TestDropTwice(t *testing.T) {
 	redis.SetLogger(silent{})
 	n := startAt(t, Config{Dir: t.TempDir(), Init: true, Shape: Shape{1, 3}})
@@ -29,8 +29,8 @@ func TestDropTwice(t *testing.T) {
 	select {
 	case <-second:
 	case <-time.After(time.Second):
-		t.Error("the second call does not return at once")
-		defer func() { t.Log("the second:", <-second) }()
+		t.Error("the second removal does not return at once")
+		defer func() { t.Log("the second removal:", <-second) }()
 	}
 	release()
 	if err := <-first; err != nil {

@@ -27,7 +27,7 @@ func startAndStop(t *testing.T, cfg Config) {
 	}
 }
 
-// setOne waits until a cluster of four groups takes writes in all of them.
+// setOne waits until a cluster of four groups accepts writes to all of them.
 func setOne(t *testing.T, n *Node) {
 	t.Helper()
 	c := clientOf(t, n)
@@ -73,6 +73,7 @@ func TestFirstStartInterrupted(t *testing.T) {
 	firstEnds(t, dir)
 }
 
+// firstEnds waits until the first start of a node in dir is complete.
 func firstEnds(t *testing.T, dir string) {
 	t.Helper()
 	waitUntil(t, "the first start is complete", func() bool {
@@ -91,6 +92,7 @@ func TestJoinInterrupted(t *testing.T) {
 	waitUntil(t, "the node has joined", func() bool { return votes(first, n.ID()) })
 }
 
+// votes reports whether a node has a vote in the directory group, according to n.
 func votes(n *Node, id string) bool {
 	for _, s := range servers(n.node) {
 		if string(s.ID) == id && s.Suffrage == raft.Voter {
@@ -159,7 +161,7 @@ func TestDropInterrupted(t *testing.T) {
 	}
 }
 
-// TestAnotherNode: a node that has the address of another one does not reply in its place.
+// TestAnotherNode: a node at the address of another one does not reply in its place.
 func TestAnotherNode(t *testing.T) {
 	n := startAt(t, Config{Dir: t.TempDir(), Init: true, Shape: Shape{4, 3}})
 	other := startAt(t, Config{Dir: t.TempDir(), Join: []string{n.Addr()}})
@@ -275,7 +277,7 @@ func TestDirectoryFails(t *testing.T) {
 	select {
 	case <-n.Done():
 	case <-time.After(30 * time.Second):
-		t.Error("the node goes on")
+		t.Error("the node keeps running")
 	}
 	if err := n.Close(); err == nil {
 		t.Error("Close returns no error")

@@ -132,7 +132,7 @@ func TestGrow(t *testing.T) {
 	}
 }
 
-// even waits until no node is in, or leads, two groups more than another.
+// even waits until the numbers of groups that nodes are in, and lead, differ by at most one.
 func (g *nodes) even(c *redis.ClusterClient, nodes int) {
 	g.t.Helper()
 	var last string
@@ -165,7 +165,9 @@ func spreadOf(n map[string]int) int {
 	return high - low
 }
 
-// TestMoved: each node's replies to clients that use it directly.
+// TestMoved: to clients that use it directly, a node replies MOVED with the leader's address for keys
+// whose group it does not lead, and CROSSSLOT for keys in several slots. DBSIZE counts the keys of
+// the groups that it leads.
 func TestMoved(t *testing.T) {
 	redis.SetLogger(silent{})
 	g := newNodes(t, 3, Shape{4, 2})

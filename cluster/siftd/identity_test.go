@@ -31,7 +31,7 @@ func TestAnotherCluster(t *testing.T) {
 	startAndStop(t, Config{Dir: dir, Password: "secret", Join: []string{"127.0.0.1:1", one.Addr()}})
 }
 
-// TestOpensBeside: while a replica is being opened, the node serves other commands.
+// TestOpensBeside: while a node opens a replica, it serves commands.
 func TestOpensBeside(t *testing.T) {
 	redis.SetLogger(silent{})
 	one := startAt(t, Config{Dir: t.TempDir(), Init: true, Shape: Shape{2, 3}})

@@ -49,7 +49,7 @@ func (s *simulated) do() bool {
 		for i := range g.members {
 			if m := &g.members[i]; m.ID == a.node {
 				if m.Lag < 0 || m.Lag > nearEnough {
-					s.t.Errorf("%v, which is %d entries behind", a, m.Lag)
+					s.t.Errorf("%v, although the node is %d entries behind", a, m.Lag)
 				}
 				m.Voter = true
 			}
@@ -66,12 +66,12 @@ func (s *simulated) do() bool {
 		s.remove(a)
 	case "DROP":
 		if g.has(a.node) {
-			s.t.Errorf("%v, which is a member", a)
+			s.t.Errorf("%v, although the node is a member", a)
 		}
 		delete(n.hosts, a.shard)
 	case "LEAD":
 		if !g.has(a.node) {
-			s.t.Errorf("%v, which is not a member", a)
+			s.t.Errorf("%v, although the node is not a member", a)
 		}
 		g.leader = a.node
 	case "FORGET":
@@ -89,7 +89,7 @@ func (s *simulated) do() bool {
 func (s *simulated) remove(a action) {
 	g := &s.v.groups[a.shard]
 	if g.leader == a.node {
-		s.t.Errorf("%v, which is the leader", a)
+		s.t.Errorf("%v, although the node is the leader", a)
 	}
 	for i, m := range g.members {
 		if m.ID == a.node {
@@ -118,7 +118,7 @@ func (s *simulated) check() {
 			}
 		}
 		if ready <= voters/2 {
-			s.t.Fatalf("group %d has no majority: %v", i, g)
+			s.t.Fatalf("group %d has no majority that is reachable and up to date: %v", i, g)
 		}
 	}
 	if learning > 1 {
@@ -164,7 +164,7 @@ func (s *simulated) even() {
 	}
 	for i, g := range s.v.groups {
 		if len(g.members) != min(want, s.v.replicas) {
-			s.t.Errorf("group %d: %v", i, g)
+			s.t.Errorf("group %d has too few or too many members: %v", i, g)
 		}
 		leads[g.leader]++
 		for _, m := range g.members {
@@ -172,11 +172,11 @@ func (s *simulated) even() {
 		}
 	}
 	if spreadOf(in) > 1 || spreadOf(leads) > 1 {
-		s.t.Errorf("in %v, leads %v", in, leads)
+		s.t.Errorf("uneven: the nodes are in %v groups, and lead %v", in, leads)
 	}
 }
 
-// TestPlan: nodes join and leave in any order, and the groups are placed accordingly.
+// TestPlan: in whatever order nodes join and leave, the groups are placed evenly.
 func TestPlan(t *testing.T) {
 	for _, shape := range []Shape{{1, 3}, {16, 3}, {16, 1}, {7, 2}, {5, 5}} {
 		t.Run(fmt.Sprint(shape), func(t *testing.T) {
@@ -262,7 +262,7 @@ func TestPlanForgetOthers(t *testing.T) {
 	s.v.node("n3").reachable, s.v.node("n4").reachable = false, false
 	s.executeAll()
 	if s.v.node("n1") == nil {
-		t.Fatal("of the four others, two are down")
+		t.Fatal("n1 is removed, although two of the four others are down")
 	}
 	s.v.node("n4").leaving = true
 	s.executeAll()
@@ -271,9 +271,8 @@ func TestPlanForgetOthers(t *testing.T) {
 	}
 }
 
-// TestPlanReplicaLost: a voter whose node has no replica does not count as up to date,
-// whatever the leader knew about it before, and joins again if most of the others are up
-// to date.
+// TestPlanReplicaLost: a voter whose node has no replica does not count as up to date, whatever the
+// leader knew about it before. It joins again if most of the others are up to date.
 func TestPlanReplicaLost(t *testing.T) {
 	s := newSimulated(t, 1, 3)
 	for _, id := range []string{"n1", "n2"} {
@@ -287,7 +286,7 @@ func TestPlanReplicaLost(t *testing.T) {
 	delete(s.v.node("n2").hosts, 0)
 	s.v.node("n1").leaving = true
 	if a := s.v.plan(); a.what != "REMOVE" || a.node != "n2" {
-		t.Errorf("%v, which does not make n2 join again", a)
+		t.Errorf("%v, want n2 removed so that it joins again", a)
 	}
 	s.v.node("n0").hosts[0] = "another"
 	if a := s.v.plan(); a.what != "" {

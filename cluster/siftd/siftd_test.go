@@ -85,7 +85,7 @@ func (g *nodes) stop(i int) {
 	}
 }
 
-// waitPlaced waits until there are want nodes, each group has as many as it should, and a write
+// waitPlaced waits until there are want nodes, each group has all its members, and a write
 // succeeds.
 func (g *nodes) waitPlaced(c *redis.ClusterClient, want int) {
 	g.t.Helper()
@@ -97,7 +97,7 @@ func (g *nodes) waitPlaced(c *redis.ClusterClient, want int) {
 			}
 		}
 	}
-	g.t.Fatalf("not %d nodes within a minute: %v", want, err)
+	g.t.Fatalf("the groups are not placed on %d nodes within a minute: %v", want, err)
 }
 
 func (g *nodes) checkPlaced(c *redis.ClusterClient, want int) error {
@@ -330,6 +330,6 @@ func TestStrangers(t *testing.T) {
 		t.Errorf("a port that is not on loopback: %v", err)
 	}
 	if _, err := Start(Config{Dir: t.TempDir(), Addr: "127.0.0.1:0", RaftAddr: "127.0.0.1:0"}); err == nil || !strings.Contains(err.Error(), "empty") {
-		t.Errorf("an empty directory: %v", err)
+		t.Errorf("an empty directory without Init or Join: %v", err)
 	}
 }

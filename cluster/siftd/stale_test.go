@@ -12,7 +12,7 @@ import (
 )
 
 // TestStaleChanges: changes that were planned before the members of a group changed are rejected,
-// also by nodes that were restarted.
+// even after a restart.
 func TestStaleChanges(t *testing.T) {
 	redis.SetLogger(silent{})
 	n := startAt(t, Config{Dir: t.TempDir(), Init: true, Shape: Shape{1, 3}})

@@ -178,13 +178,13 @@ func TestBrowseInBrowser(t *testing.T) {
 			c.open(root+page, width)
 			where := fmt.Sprintf("%q at %d px", page, width)
 			if w := c.value("document.documentElement.scrollWidth").(float64); w > float64(width) || w < float64(width)/2 {
-				t.Errorf("%s: the page is %v wide", where, w)
+				t.Errorf("%s: the page is %v px wide", where, w)
 			}
 			if font := c.value("getComputedStyle(document.querySelector('h1')).fontSize"); font != "22px" {
 				t.Errorf("%s: the heading has a font of %v", where, font)
 			}
 			if n := c.value("document.querySelectorAll('h1, header a').length"); n != 5.0 {
-				t.Errorf("%s: %v headings and links above", where, n)
+				t.Errorf("%s: %v headings and links in the page header, want 5", where, n)
 			}
 			c.picture(fmt.Sprintf("%d-%s", width, strings.Map(func(r rune) rune {
 				if r == '?' || r == '&' {

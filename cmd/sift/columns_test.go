@@ -50,7 +50,7 @@ func TestNumbers(t *testing.T) {
 		{rate(math.NaN()), "-"},
 	} {
 		if c.got != c.want {
-			t.Errorf("%q, want %q", c.got, c.want)
+			t.Errorf("a number is printed as %q, want %q", c.got, c.want)
 		}
 	}
 }

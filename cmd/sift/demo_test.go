@@ -136,7 +136,7 @@ func TestSample(t *testing.T) {
 			half++
 		}
 	}
-	// Six standard deviations of 1,000 coin tosses are 95. The seed is fixed.
+	// The bounds are six standard deviations of 1,000 coin tosses. The seed is fixed.
 	if half < 405 || half > 595 {
 		t.Errorf("%d of %d keys are from the first half", half, kept)
 	}
@@ -147,6 +147,6 @@ func TestSample(t *testing.T) {
 		}
 	}
 	if len(between) != kept {
-		t.Errorf("%d keys between", len(between))
+		t.Errorf("%d keys between, want %d", len(between), kept)
 	}
 }

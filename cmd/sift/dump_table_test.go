@@ -53,8 +53,8 @@ func TestDumpTable(t *testing.T) {
 	golden(t, "table-nofilter.txt", strings.ReplaceAll(mustSift(t, "", "dump", renamed), renamed, "table"))
 }
 
-// TestDumpTableDamaged: whatever byte is damaged, dump fails, or prints the same as for the
-// intact table, as it does for unused padding.
+// TestDumpTableDamaged: whatever byte is damaged, dump fails, or prints the same as for the intact
+// table, as when the byte is unused padding.
 func TestDumpTableDamaged(t *testing.T) {
 	path := tableFile(t, filter.Bloom(10))
 	whole, err := os.ReadFile(path)

@@ -19,8 +19,8 @@ func numbers(from, to int) string {
 	return b.String()
 }
 
-// Filters with each type of element are built, merged, queried and inspected, in sift's format
-// and in Guava's.
+// TestFilterLive builds, merges, queries and inspects filters with each type of element, in sift's
+// format and in Guava's.
 func TestFilterLive(t *testing.T) {
 	for _, tc := range []struct{ filter, elements, guava string }{
 		{"bloom(items=1e5,fpr=1e-6)", "text", ""},
@@ -76,7 +76,8 @@ func TestFilterLive(t *testing.T) {
 	}
 }
 
-// The verbs read files written by Guava, and by programs that use package live.
+// TestFilterLiveOthersFiles: inspect reads files written by Guava, and by programs that use package
+// live, except those of kinds that the verbs do not have.
 func TestFilterLiveOthersFiles(t *testing.T) {
 	java, err := filepath.Glob("../../filter/live/testdata/guava/*.bin")
 	if err != nil || len(java) == 0 {
@@ -111,8 +112,8 @@ func TestFilterLiveOthersFiles(t *testing.T) {
 	}
 }
 
-// A filter whose bits are all set has no estimate of its number of elements. The output says so
-// instead of printing a number.
+// TestFilterLiveFull: a filter whose bits are all set has no estimate of its number of elements. The
+// output says so instead of printing a number.
 func TestFilterLiveFull(t *testing.T) {
 	for _, filter := range []string{
 		"bloom(items=10,fpr=0.1)", "bloom(items=10,fpr=0.1,scheme=blocked)", "counting(items=10,fpr=0.1)", "dedup(items=10,fpr=0.1)",
@@ -129,7 +130,7 @@ func TestFilterLiveFull(t *testing.T) {
 	}
 }
 
-// A line that cannot be looked up is reported by its number.
+// TestFilterLiveQueryBadLine: a line that cannot be looked up is reported by its number.
 func TestFilterLiveQueryBadLine(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "f")
 	mustSift(t, "1\n", "filter", "live", "build", "--elements", "int64", "bloom(items=10,fpr=0.1)", "-o", file)
@@ -139,7 +140,7 @@ func TestFilterLiveQueryBadLine(t *testing.T) {
 	}
 }
 
-// A device or a socket is not replaced by a file.
+// TestFilterLiveReplacesOnlyFiles: the output file does not replace a socket or a device.
 func TestFilterLiveReplacesOnlyFiles(t *testing.T) {
 	path := socket(t)
 	r := runSift(t, "a\n", "filter", "live", "build", "bloom(items=10,fpr=0.1)", "-o", path)
@@ -151,7 +152,7 @@ func TestFilterLiveReplacesOnlyFiles(t *testing.T) {
 	}
 }
 
-// A failure is reported with its line, and leaves no file.
+// TestFilterLiveRejects: a build, merge or query that fails reports why, and leaves no file.
 func TestFilterLiveRejects(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "f")
 	missing := noSuchFile

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// The figures are averages per lookup, and exceed 1 where a lookup reads several tables.
+// TestFilterPlanReadsPerLookup: filter plan prints block reads per lookup, which exceed 1 if a lookup
+// reads several tables.
 func TestFilterPlanReadsPerLookup(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "db")
 	for part := range 2 {
@@ -24,7 +25,7 @@ func TestFilterPlanReadsPerLookup(t *testing.T) {
 		t.Fatalf("%v in\n%s", err, out)
 	}
 	if without != 2 || with <= 0 || with >= 2 {
-		t.Errorf("%g blocks, %g without filters, of two tables", with, without)
+		t.Errorf("%g block reads, %g without filters; want 2 without, for two tables, and fewer with", with, without)
 	}
 	for n, want := range map[float64]string{0: "0", 0.00001: "< 0.0001", 0.0002534: "0.0003", 0.0316: "0.0316", 0.526: "0.526", 2: "2.00", 12.34: "12.3", 1234.5: "1234"} {
 		if got := reads(n); got != want {

@@ -118,7 +118,7 @@ func TestCheckAndRepairFixtures(t *testing.T) {
 func TestFilterStatsOfOthers(t *testing.T) {
 	out := mustSift(t, "", "filter", "stats", copied(t, "superset/cpp-full"))
 	if n := strings.Count(out, "rocksdb.BuiltinBloomFilter "); n != 4 {
-		t.Errorf("%d tables with a filter of RocksDB in\n%s", n, out)
+		t.Errorf("%d tables with a filter of RocksDB, want 4, in\n%s", n, out)
 	}
 	db := copied(t, "leveldb-cpp-1.23/medium")
 	if out := mustSift(t, "", "filter", "stats", db); strings.Count(out, "leveldb.BuiltinBloomFilter2 ") != 4 {
@@ -130,7 +130,7 @@ func TestFilterStatsOfOthers(t *testing.T) {
 	}
 }
 
-// TestTornLog: a log that a crash cut short is read, with a warning.
+// TestTornLog: scan reads a log that a crash has truncated, with a warning.
 func TestTornLog(t *testing.T) {
 	db := copied(t, "corrupt/cpp-log-trunc-payload")
 	want := expected(t, "wal")

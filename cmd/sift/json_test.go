@@ -137,7 +137,7 @@ func TestDumpJSON(t *testing.T) {
 {"type":"totals","records":3,"syncMarks":1,"batches":1,"puts":1,"deletes":1,"first":1,"last":2}
 `
 	if r.status != statusFailed || r.out != want {
-		t.Errorf("status %d, a log:\n%s\nwant\n%s", r.status, r.out, want)
+		t.Errorf("dump of a log: status %d, prints\n%s\nwant\n%s", r.status, r.out, want)
 	}
 
 	types = typesOf(t, mustSift(t, "", "dump", "--json", filepath.Join("testdata", "MANIFEST-000009")))

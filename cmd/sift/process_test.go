@@ -98,7 +98,7 @@ func TestInterruptLoad(t *testing.T) {
 	}
 }
 
-// failingWriter accepts some bytes and then fails.
+// failingWriter accepts room bytes and then fails.
 type failingWriter struct {
 	room int
 	err  error

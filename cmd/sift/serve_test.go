@@ -50,7 +50,8 @@ func startServe(t *testing.T, args ...string) (cmd *exec.Cmd, addr, status strin
 	return cmd, addr, status
 }
 
-// TestServe: what was written is there after an interrupt and a restart.
+// TestServe: sift serve applies its flags, and after an interrupt and a restart, what was written is
+// still there.
 func TestServe(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("a process cannot interrupt another one here")
@@ -94,7 +95,7 @@ func TestServe(t *testing.T) {
 		if resp.StatusCode != http.StatusUnauthorized {
 			t.Errorf("/metrics without the password: %s", resp.Status)
 		}
-		// One server at a time.
+		// A second server cannot open the database.
 		if r := runSift(t, "", "serve", "--addr", "127.0.0.1:0", db); r.status != statusFailed || !strings.Contains(r.err, "lock") {
 			t.Errorf("a second server: status %d, %q", r.status, r.err)
 		}
@@ -116,8 +117,7 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestServeRejects: unsafe or contradictory settings are reported before
-// anything is served.
+// TestServeRejects: unsafe or contradictory settings are reported before anything is served.
 func TestServeRejects(t *testing.T) {
 	t.Setenv("SIFT_PASSWORD", "")
 	dir := t.TempDir()

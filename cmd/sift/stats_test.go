@@ -69,7 +69,7 @@ func TestFilterStats(t *testing.T) {
 				t.Errorf("%v: expected %s %%, observed %s %%", name, row[1], row[2])
 			}
 			if again := mustSift(t, "", "filter", "stats", db); again != out {
-				t.Errorf("a second time it prints\n%s\nfirst\n%s", again, out)
+				t.Errorf("the second time, filter stats prints\n%s\nthe first time\n%s", again, out)
 			}
 		})
 	}
@@ -136,7 +136,7 @@ func TestFilterSize(t *testing.T) {
 func TestHelp(t *testing.T) {
 	top := mustSift(t, "", "--help")
 	if top != mustSift(t, "") {
-		t.Error("without arguments, it prints something other than the help")
+		t.Error("without arguments, sift does not print the help")
 	}
 	verbs := regexp.MustCompile(`(?m)^  ([a-z]+(?: [a-z]+)?)   `).FindAllStringSubmatch(top, -1)
 	if len(verbs) < 15 {
@@ -149,7 +149,7 @@ func TestHelp(t *testing.T) {
 		}
 		for _, line := range strings.Split(help, "\n") {
 			if len(line) > 80 {
-				t.Errorf("%s: a line of %d: %s", v[1], len(line), line)
+				t.Errorf("%s: a line of %d bytes: %s", v[1], len(line), line)
 			}
 		}
 	}

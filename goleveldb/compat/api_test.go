@@ -10,8 +10,7 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// leftOut lists the packages that the module does not have: testutil, which only goleveldb's tests
-// import.
+// leftOut lists the packages that the module omits: testutil, which only goleveldb's tests import.
 var leftOut = []string{"github.com/syndtr/goleveldb/leveldb/testutil"}
 
 // load returns the packages of goleveldb that a program can import.
@@ -64,9 +63,9 @@ func incompatible(t *testing.T, old, new map[string]*packages.Package) (list []s
 	return list, names
 }
 
-// TestAPI checks that a program that compiles with goleveldb compiles with the module: nothing
-// is missing or incompatible compared with the last version, and compared with the first version
-// only what is also incompatible in the last.
+// TestAPI checks that a program that compiles with goleveldb compiles with the module. Compared with
+// the last version, nothing may be missing or incompatible; compared with the first version, only
+// what the last one changed as well.
 func TestAPI(t *testing.T) {
 	proxy(t)
 	last, ours := load(t, lastVersion, false), load(t, lastVersion, true)

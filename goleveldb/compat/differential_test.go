@@ -32,7 +32,7 @@ func run(t *testing.T, bin, dir string, args ...string) []string {
 	return strings.Split(string(out), "\n")
 }
 
-// compare reports the first lines that differ.
+// compare reports the first line that differs.
 func compare(t *testing.T, what string, want, got []string) {
 	t.Helper()
 	for i := range max(len(want), len(got)) {
@@ -43,13 +43,13 @@ func compare(t *testing.T, what string, want, got []string) {
 			return "(nothing)"
 		}
 		if line(want) != line(got) {
-			t.Fatalf("%s, answer %d: %s\nof goleveldb:   %s\nbefore: %s", what, i, line(got), line(want), strings.Join(want[max(0, i-5):min(i, len(want))], "\n        "))
+			t.Fatalf("%s, answer %d: %s\ngoleveldb: %s\nanswers before: %s", what, i, line(got), line(want), strings.Join(want[max(0, i-5):min(i, len(want))], "\n        "))
 		}
 	}
 }
 
-// TestDifferential checks that programs get the same results as from goleveldb,
-// errors included, and that goleveldb and the module open each other's directories.
+// TestDifferential checks that programs get the same results from the module as from goleveldb,
+// errors included, and that each of the two opens the other's directories.
 func TestDifferential(t *testing.T) {
 	proxy(t)
 	theirs, ours := build(t, "driver", false), build(t, "driver", true)

@@ -18,9 +18,9 @@ import (
 
 var cuts = flag.Int("cuts", 40, "the number of power cuts of TestPowerCut")
 
-// TestPowerCut checks that goleveldb opens what a power cut leaves of the module's
-// database: it finds every synced batch, and no batch in part. Unsynced batches may be
-// missing, even in the middle.
+// TestPowerCut checks that goleveldb opens what a power cut leaves of the module's database, and
+// finds every synced batch, and no batch in part. Unsynced batches may be missing, even in the
+// middle.
 func TestPowerCut(t *testing.T) {
 	proxy(t)
 	reader := build(t, "crash", false)
@@ -93,7 +93,8 @@ func writeBatches(t *testing.T, fs *vfstest.Mem) (synced []ack) {
 	return synced
 }
 
-// saveImage copies a database to the host's file system. It returns false if there is none.
+// saveImage copies a database to the host's file system. It returns false if the image has no
+// CURRENT.
 func saveImage(t *testing.T, image *vfstest.Mem, dir string) bool {
 	t.Helper()
 	names, err := image.List("db")

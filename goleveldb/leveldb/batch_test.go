@@ -16,7 +16,7 @@ type ignoreOps struct{}
 func (ignoreOps) Put(key, value []byte) {}
 func (ignoreOps) Delete(key []byte)     {}
 
-// TestBatchTooLarge checks that a batch to which an operation could not be added is refused,
+// TestBatchTooLarge checks that a batch to which an operation could not be added is rejected,
 // instead of being written without it.
 func TestBatchTooLarge(t *testing.T) {
 	if strconv.IntSize < 64 {

@@ -22,15 +22,16 @@ type backwards struct{ comparer.Comparer }
 func (backwards) Name() string            { return "backwards" }
 func (backwards) Compare(a, b []byte) int { return -bytes.Compare(a, b) }
 
-// TestComparer checks that another order is rejected before anything is touched.
+// TestComparer checks that an order other than the bytewise one is rejected before anything is
+// written.
 func TestComparer(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "db")
 	o := &opt.Options{Comparer: backwards{comparer.DefaultComparer}}
 	if _, err := OpenFile(dir, o); err == nil {
-		t.Error("OpenFile accepts it")
+		t.Error("OpenFile accepts another order")
 	}
 	if _, err := RecoverFile(dir, o); err == nil {
-		t.Error("RecoverFile accepts it")
+		t.Error("RecoverFile accepts another order")
 	}
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Errorf("the directory exists: %v", err)
@@ -42,7 +43,7 @@ func TestComparer(t *testing.T) {
 	}
 }
 
-// counted is a Storage that a program has defined.
+// counted is a custom Storage. It counts created files and logged lines.
 type counted struct {
 	storage.Storage
 	created, logged int
@@ -67,8 +68,8 @@ func fill(t *testing.T, db *DB, n int) {
 	}
 }
 
-// TestStorage checks that a database uses a Storage that a program has defined, and can be
-// reopened, also from another Storage with the same files.
+// TestStorage checks that a database uses a custom Storage, and can be reopened, even from another
+// Storage with the same files.
 func TestStorage(t *testing.T) {
 	dir := t.TempDir()
 	files, err := storage.OpenFile(dir, false)
@@ -115,8 +116,8 @@ func TestStorage(t *testing.T) {
 	}
 }
 
-// TestReadOnlyStorage checks that a storage that was opened read-only, whose directory other
-// processes may open as well, is not written to.
+// TestReadOnlyStorage checks that a database in a storage that was opened read-only, whose directory
+// other processes may have open as well, can only be opened read-only.
 func TestReadOnlyStorage(t *testing.T) {
 	dir := t.TempDir()
 	db, err := OpenFile(dir, nil)
@@ -133,7 +134,7 @@ func TestReadOnlyStorage(t *testing.T) {
 	defer stor.Close()
 	for name, open := range map[string]func(storage.Storage, *opt.Options) (*DB, error){"Open": Open, "Recover": Recover} {
 		if db, err := open(stor, nil); err == nil {
-			t.Errorf("%s for writing accepts it", name)
+			t.Errorf("%s opens a read-only storage for writing", name)
 			db.Close()
 		}
 	}
@@ -145,7 +146,7 @@ func TestReadOnlyStorage(t *testing.T) {
 	}
 }
 
-// TestDamage checks that damage is an errors.ErrCorrupted with the file, whatever
+// TestDamage checks that Open returns an errors.ErrCorrupted that names the damaged file, whatever
 // Strict is, and that RecoverFile recovers the rest.
 func TestDamage(t *testing.T) {
 	dir := t.TempDir()
@@ -193,7 +194,8 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestDamageOfStorage checks that damage that a program's Storage reports is damage, too.
+// TestDamageOfStorage checks that Open returns an errors.ErrCorrupted for damage in a custom Storage
+// as well.
 func TestDamageOfStorage(t *testing.T) {
 	dir := t.TempDir()
 	db, err := OpenFile(dir, nil)
@@ -219,8 +221,8 @@ func TestDamageOfStorage(t *testing.T) {
 	}
 }
 
-// TestTransactionWriters checks that writes wait until a transaction ends, and that
-// Close ends both.
+// TestTransactionWriters checks that writes wait until a transaction ends, and that Close makes
+// waiting writes and transactions return ErrClosed.
 func TestTransactionWriters(t *testing.T) {
 	db, err := Open(storage.NewMemStorage(), nil)
 	if err != nil {
@@ -270,8 +272,8 @@ func TestTransactionWriters(t *testing.T) {
 	}
 }
 
-// TestStats checks what Stats and the properties report about a database that has
-// flushed and compacted.
+// TestStats checks what Stats, SizeOf and the properties report about a database after flushes and
+// compactions.
 func TestStats(t *testing.T) {
 	db, err := Open(storage.NewMemStorage(), &opt.Options{WriteBuffer: 64 << 10})
 	if err != nil {
@@ -313,7 +315,7 @@ func TestSharedCache(t *testing.T) {
 		dbs = append(dbs, db)
 	}
 	if dbs[0].blocks != dbs[1].blocks || len(sharedCaches.by) != 1 {
-		t.Error("two caches")
+		t.Error("the databases have two block caches")
 	}
 	if db, err := Open(storage.NewMemStorage(), &opt.Options{DisableBlockCache: true}); err != nil {
 		t.Fatal(err)

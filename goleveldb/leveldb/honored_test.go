@@ -156,13 +156,13 @@ func TestCompression(t *testing.T) {
 	}
 }
 
-// customFilter is a Filter that a program has defined.
+// customFilter is a custom Filter.
 type customFilter struct{ filter.Filter }
 
 func (customFilter) Name() string { return "own" }
 
-// TestFilters checks the filters of tables without NewBloomFilter, and that filters of earlier
-// tables are used whatever is set.
+// TestFilters checks that tables get filters of 10 bits per key without NewBloomFilter, and that the
+// filters of existing tables are used whatever Filter is set.
 func TestFilters(t *testing.T) {
 	bits := func(db *DB) float64 {
 		db.s.Tables() // loads them
@@ -278,8 +278,8 @@ func TestWriteBuffer(t *testing.T) {
 	}
 }
 
-// TestCompactionL0Trigger checks that level 0 holds as many bytes as with goleveldb at the same
-// trigger.
+// TestCompactionL0Trigger checks that level 0 may hold as many bytes as with goleveldb at the same
+// trigger, although memtables are smaller.
 func TestCompactionL0Trigger(t *testing.T) {
 	for trigger, want := range map[int]int{0: 4 * memtablesPerBuffer, 7: 7 * memtablesPerBuffer} {
 		so, blocks := storeOptions(&opt.Options{CompactionL0Trigger: trigger}, storage.NewMemStorage())
@@ -311,7 +311,7 @@ func TestErrorIfAndReadOnly(t *testing.T) {
 	}
 	defer db.Close()
 	if err := db.Put(nil, nil, nil); err != ErrReadOnly {
-		t.Errorf("Put in a database that is open read-only: %v", err)
+		t.Errorf("Put in a read-only database: %v", err)
 	}
 	if _, err := db.Get([]byte("key00007"), nil); err != nil {
 		t.Error(err)

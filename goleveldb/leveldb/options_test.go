@@ -35,8 +35,8 @@ func (w countedWriter) Sync() error {
 	return w.Writer.Sync()
 }
 
-// TestSync checks that a write syncs the log only if it asks for that and Options.NoSync
-// is not set.
+// TestSync checks that a write syncs the log if and only if WriteOptions.Sync is set and
+// Options.NoSync is not.
 func TestSync(t *testing.T) {
 	for _, noSync := range []bool{false, true} {
 		stor := &syncCounter{Storage: storage.NewMemStorage()}
@@ -65,7 +65,7 @@ func TestSync(t *testing.T) {
 				}
 			}
 			if got := stor.syncs - before; got != 3*tc.want {
-				t.Errorf("Options.NoSync %v, %+v: %d syncs by three writes", noSync, tc.wo, got)
+				t.Errorf("Options.NoSync %v, %+v: %d syncs by three writes, want %d", noSync, tc.wo, got, 3*tc.want)
 			}
 		}
 		if err := db.Close(); err != nil {

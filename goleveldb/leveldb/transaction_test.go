@@ -196,7 +196,7 @@ func TestTransactionWithoutRoom(t *testing.T) {
 		}
 	}
 	if refused == 0 || len(want) < 100 {
-		t.Errorf("%d writes were refused, %d were not", refused, len(want))
+		t.Errorf("%d writes failed, %d did not", refused, len(want))
 	}
 	if err := tr.Commit(); err != nil {
 		t.Fatal(err)

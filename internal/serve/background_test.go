@@ -88,7 +88,7 @@ func TestMovedFilterIsKept(t *testing.T) {
 	}()
 	for i := range 5000 {
 		if named, err := s.isNamed(id); err != nil || !named {
-			t.Errorf("try %d: named %v, %v", i, named, err)
+			t.Errorf("try %d: the moved filter counts as named: %v, %v", i, named, err)
 			break
 		}
 	}
@@ -140,12 +140,12 @@ func TestCollectorFallsBehind(t *testing.T) {
 	}
 }
 
-// waitFor waits until is returns true. what describes that.
+// waitFor waits until is returns true, for up to a minute. what describes the condition.
 func waitFor(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("not so within a minute: " + what)
+			t.Fatal("not within a minute: " + what)
 		}
 	}
 }

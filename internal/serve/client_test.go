@@ -125,7 +125,7 @@ func testPassword(t *testing.T) {
 		{[]string{"AUTH", "right"}, simple("OK")},
 	} {
 		if got := c.do(step.args...); got != step.want {
-			t.Errorf("%v: %v", step.args, got)
+			t.Errorf("%v: %v, want %v", step.args, got, step.want)
 		}
 	}
 	for text, want := range map[string]string{
@@ -134,7 +134,7 @@ func testPassword(t *testing.T) {
 		"*1\r\n$999999\r\nx": "-ERR Protocol error: unauthenticated bulk length\r\n",
 	} {
 		if got := raw(t, s, text); got != want {
-			t.Errorf("%q: %q", text, got)
+			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}
 	for _, c := range []struct {
@@ -153,7 +153,7 @@ func testPassword(t *testing.T) {
 			}
 			resp.Body.Close()
 			if resp.StatusCode != c.status {
-				t.Errorf("%s with %q: %d", path, c.password, resp.StatusCode)
+				t.Errorf("%s with the password %q: status %d, want %d", path, c.password, resp.StatusCode, c.status)
 			}
 		}
 	}
@@ -232,7 +232,7 @@ func testLimits(t *testing.T) {
 		"SET q 'a b'\r\nget \"\\x71\"\r\nQUIT\n": "+OK\r\n$3\r\na b\r\n+OK\r\n",
 	} {
 		if got := raw(t, s, text); got != want {
-			t.Errorf("%.40q: %q", text, got)
+			t.Errorf("%.40q: %q, want %q", text, got, want)
 		}
 	}
 	c := dial(t, s)
@@ -257,16 +257,16 @@ func testLimits(t *testing.T) {
 		full = list[len(list)-1] == any(oom)
 	}
 	if got := s.filterBytes.Load(); !full || got > 1<<20 {
-		t.Errorf("full %v, %d bytes", full, got)
+		t.Errorf("an add failed for lack of memory: %v, want true; the filter takes %d bytes", full, got)
 	}
 	if got := c.do("BF.EXISTS", "grows", "77"); got != any(int64(1)) {
-		t.Errorf("77 is gone: %v", got)
+		t.Errorf("the full filter has lost item 77: %v", got)
 	}
 	c.do("DEL", "grows")
 	if got := s.filterBytes.Load(); got != 0 {
-		t.Errorf("%d bytes without a filter", got)
+		t.Errorf("%d bytes are counted without a filter", got)
 	}
-	// A client beyond MaxClients is rejected, also while a request is incomplete.
+	// A client beyond MaxClients is rejected, even while a request of another is incomplete.
 	a, b := dial(t, s), dial(t, s)
 	half := append([]byte("*2\r\n$4\r\nECHO\r\n$1048576\r\n"), make([]byte, 1000000)...)
 	for i, who := range []*caller{a, b} {
@@ -280,7 +280,7 @@ func testLimits(t *testing.T) {
 	}
 }
 
-// With Config.Layout filters have the tight layout. They can be dumped and loaded.
+// Filters of the tight layout, which Config.Layout requests, can be dumped and loaded.
 func TestTightLayout(t *testing.T) { everyWay(t, testTightLayout) }
 
 func testTightLayout(t *testing.T) {
@@ -347,7 +347,7 @@ func FuzzInput(f *testing.F) {
 		}
 		for i := range said {
 			if said[0] != "" && said[i] != "" && said[i] != said[0] && !asksForVaried(input) {
-				t.Errorf("%q:\n%q and\n%q", input, said[0], said[i])
+				t.Errorf("%q: the replies are\n%q, from server %d\n%q", input, said[0], i, said[i])
 			}
 		}
 	})
@@ -356,7 +356,7 @@ func FuzzInput(f *testing.F) {
 // varies matches the parts of replies that differ from one connection to the next.
 var varies = regexp.MustCompile(`:\d+\r\n|(id|age|idle)=\d+|l?addr=\S+`)
 
-// asksForVaried reports whether a reply may have more that varies.
+// asksForVaried reports whether replies to the input may vary in other ways.
 func asksForVaried(input []byte) bool {
 	lower := bytes.ToLower(input)
 	for _, word := range []string{"info", "time", "command", "client", "scan", "px", "ex", "at", "hello"} {

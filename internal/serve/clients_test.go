@@ -35,13 +35,13 @@ func TestClients(t *testing.T) {
 	}
 	t.Run("node", func(t *testing.T) {
 		if *nodeDir == "" {
-			t.Skip("-node does not say where the libraries are")
+			t.Skip("requires -node")
 		}
 		run(t, *nodeDir, "node", filepath.Join(*nodeDir, "clients.mjs"))
 	})
 	t.Run("python", func(t *testing.T) {
 		if *python == "" {
-			t.Skip("-python does not say which has the package redis")
+			t.Skip("requires -python")
 		}
 		run(t, ".", *python, "testdata/clients/clients.py")
 	})

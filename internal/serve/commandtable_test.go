@@ -66,7 +66,8 @@ func TestSlowlogHidesPassword(t *testing.T) {
 	}
 }
 
-// COMMAND GETKEYS of a command whose key comes after a subcommand.
+// COMMAND GETKEYS finds a key that comes after a subcommand. Without a key, it returns the error of
+// Redis.
 func TestCommandGetKeysOfSubcommands(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	c := dial(t, s)

@@ -32,7 +32,7 @@ func testReplyMemory(t *testing.T) {
 		}
 	}
 	if got := c.do("MGET", "big0", "big1", "big2", "none").([]any); len(got[2].(string)) != 1<<20 || got[3] != any(null{2}) {
-		t.Error("MGET of what fits")
+		t.Error("MGET of values that fit in the memory does not return them")
 	}
 	oom := failure(errReplyOOM.Error())
 	many := []string{"MGET"}
@@ -56,7 +56,7 @@ func testReplyMemory(t *testing.T) {
 	if got := s.requestBytes.Load(); got != 0 {
 		t.Errorf("%d bytes are taken", got)
 	}
-	// Clients that request more than they read.
+	// These clients request more than they read.
 	var slow []net.Conn
 	for range 40 {
 		conn, err := net.Dial("tcp", s.Addr().String())
@@ -86,7 +86,7 @@ func testReplyMemory(t *testing.T) {
 	}
 	for deadline := time.Now().Add(20 * time.Second); s.requestBytes.Load() != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d bytes are taken after all have left", s.requestBytes.Load())
+			t.Fatalf("%d bytes are taken after all clients have disconnected", s.requestBytes.Load())
 		}
 	}
 }
@@ -216,13 +216,13 @@ func TestFiltersGrowTogether(t *testing.T) {
 		done := make(chan error, 1)
 		if err := s.account(0, func(room uint64) (uint64, error) {
 			go func() { done <- other.makeLarge(&filter{kind: kindBloom}, create) }()
-			time.Sleep(100 * time.Millisecond) // time for one that does not wait
+			time.Sleep(100 * time.Millisecond) // in which makeLarge would finish if it did not wait
 			return room, nil
 		}); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-done; err != errOOM {
-			t.Errorf("a large filter, after all memory was taken: %v", err)
+			t.Errorf("a large filter, after all memory was taken: %v, want %v", err, errOOM)
 		}
 		if got := s.filterBytes.Load(); got != most {
 			t.Errorf("%d bytes, the limit is %d", got, most)
@@ -296,7 +296,7 @@ func testAuthTimeout(t *testing.T) {
 	}
 }
 
-// crowd is how many clients TestCrowd connects, idle and slow.
+// crowd returns how many idle and slow clients TestCrowd connects.
 func crowd() (idle, slow int) {
 	if os.Getenv("SIFT_SERVE_CROWD") != "" {
 		return 10_000, 1000
@@ -304,9 +304,10 @@ func crowd() (idle, slow int) {
 	return 300, 50
 }
 
-// Idle and slow clients do not slow down the others. With SIFT_SERVE_CROWD there are 10,000 and
-// 1,000 of them. The server is another process, because each connection takes a file descriptor on
-// both sides. The log has the latencies of the others.
+// TestCrowd logs the latencies of some clients, alone and next to many idle and slow ones, whose
+// requests and replies must take limited memory. With SIFT_SERVE_CROWD there are 10,000 idle and
+// 1,000 slow ones. The server is another process, because each connection takes a file descriptor on
+// both sides.
 func TestCrowd(t *testing.T) {
 	idle, slow := crowd()
 	dir := t.TempDir()
@@ -388,7 +389,7 @@ func connectCrowd(t *testing.T, addr string, idle, slow int) (leave func()) {
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		// Each sends a byte every half a second, one after the other.
+		// Every second slow client sends a byte about every half second, one client after the other.
 		tick := time.NewTicker(2 * time.Millisecond)
 		defer tick.Stop()
 		for i := idle; ; i++ {
@@ -515,7 +516,7 @@ func testEviction(t *testing.T) {
 			return c.do("MGET", "big", "big") != any(failure(errReplyOOM.Error()))
 		})
 	}
-	waitFor(t, "a client is closed for others", func() bool {
+	waitFor(t, "a client is disconnected because others need memory", func() bool {
 		c := dial(t, s) // stays, with half of a request
 		c.conn.Write(appendCall(nil, "SET", "half", big)[:900_000])
 		return s.stats.evicted.Load() > 0
@@ -567,6 +568,6 @@ func TestGrowthDelaysNoFilter(t *testing.T) {
 		sum += int64(filterOf(s, key).memory())
 	}
 	if got := s.filterBytes.Load(); got != sum {
-		t.Errorf("filters of %d bytes take %d", sum, got)
+		t.Errorf("the filters take %d bytes, but %d are counted", sum, got)
 	}
 }

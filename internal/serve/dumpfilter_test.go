@@ -31,7 +31,7 @@ func TestFilterDump(t *testing.T) {
 		}
 		dump := c.do("DUMP", name).(string)
 		if got := c.do("RESTORE", name, "0", dump); got != any(failure("BUSYKEY Target key name already exists.")) {
-			t.Errorf("over a filter: %v", got)
+			t.Errorf("RESTORE over a filter: %v", got)
 		}
 		c.do("SET", name+"2", "what it replaces")
 		for _, call := range [][]string{{"RESTORE", name + "2", "0", dump, "REPLACE"}, {"RESTORE", name + "2", "1000000", dump, "REPLACE"}} {
@@ -86,7 +86,7 @@ func TestFilterDump(t *testing.T) {
 			}
 		}
 		if got := c.do("RESTORE", "bad", "0", string(dump[:len(dump)-1]), "REPLACE"); got != any(failure(errDump.Error())) {
-			t.Errorf("cut short: %v", got)
+			t.Errorf("a truncated dump of %s: %v", name, got)
 		}
 	}
 	// A cuckoo filter with one link of 2 buckets of 2 slots.
@@ -141,14 +141,14 @@ func TestFilterDumpIsOneWrite(t *testing.T) {
 	before := s.puts.Load()
 	c.do("RESTORE", "r", "0", dump)
 	if n := s.puts.Load() - before; n != 1 {
-		t.Errorf("%d writes to the store", n)
+		t.Errorf("RESTORE was %d writes to the store, want 1", n)
 	}
 	f := &filter{id: filterOf(s, "r").id, kind: kindBloom}
 	if err := s.loadFilter(f); err != nil {
 		t.Fatal(err)
 	}
 	if !f.bloom.Contains([]byte("x")) {
-		t.Error("the store's filter excludes what was restored")
+		t.Error("the filter in the store excludes an item that was restored")
 	}
 }
 
@@ -163,7 +163,7 @@ func TestDumpOfDeletedFilter(t *testing.T) {
 	}
 }
 
-// CF.COMPACT writes its changes in several steps, since all of them may take many times the
+// CF.COMPACT writes its changes in several writes, since together they may take many times the
 // filter's memory.
 func TestCompactionIsWrittenInParts(t *testing.T) {
 	db, _ := faultyStore(t)
@@ -211,7 +211,7 @@ func TestCompactionIsWrittenInParts(t *testing.T) {
 	before := s.puts.Load()
 	run("CF.COMPACT", "c")
 	if n := s.puts.Load() - before; n < 3 {
-		t.Errorf("CF.COMPACT was %d writes", n)
+		t.Errorf("CF.COMPACT was %d writes, want at least 3", n)
 	}
 	f := filterOf(s, "c")
 	stored := &filter{id: f.id, kind: kindCuckoo}

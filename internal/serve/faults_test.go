@@ -66,7 +66,7 @@ func TestSetOverFilter(t *testing.T) {
 	}
 	c.release()
 	if n := s.puts.Load() - before; n != 1 {
-		t.Errorf("%d writes to the store", n)
+		t.Errorf("SET was %d writes to the store, want 1", n)
 	}
 }
 
@@ -245,8 +245,8 @@ func TestDamagedRedo(t *testing.T) {
 	}
 }
 
-// A command that cannot replace a filter, because the key's head cannot be read, leaves it and the
-// other filters unchanged that it would have removed.
+// A command that cannot replace a filter, because the key's head cannot be read, changes neither
+// that filter nor others that it would have removed.
 func TestFilterStaysIfNotReplaced(t *testing.T) {
 	db, _ := faultyStore(t)
 	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
@@ -490,7 +490,8 @@ func testLostWriteIsNotAcknowledged(t *testing.T, fsync Fsync) {
 	}
 }
 
-// Neither is a large SET, which is written before the end of the pipeline.
+// A large SET, which is written before the end of the pipeline, is not acknowledged if its write
+// fails.
 func TestLostLargeSetIsNotAcknowledged(t *testing.T) {
 	for _, fsync := range []Fsync{FsyncAlways, FsyncEverySec, FsyncNo} {
 		db, fsys := faultyStore(t)
@@ -528,8 +529,8 @@ func TestErrorAfterReplyOff(t *testing.T) {
 	}
 }
 
-// A SET that was written before the end of the pipeline, and failed, is not acknowledged if a large
-// one follows either.
+// If a SET that is written before the end of the pipeline fails, the pipeline is not acknowledged,
+// even if a large SET follows.
 func TestLargeSetAfterError(t *testing.T) {
 	db, _ := faultyStore(t)
 	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
@@ -600,7 +601,7 @@ func TestWaitSyncsFilters(t *testing.T) {
 	}
 }
 
-// Neither does a reply show another client's change of a filter that is not yet durable.
+// With --fsync always no reply shows another client's change of a filter that is not yet durable.
 func TestReadersOfFiltersWaitForSync(t *testing.T) {
 	db, _ := faultyStore(t)
 	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncAlways})
@@ -676,7 +677,8 @@ func testKillOfClientThatDoesNotRead(t *testing.T) {
 	}
 }
 
-// CLIENT KILL of a client whose command waits for the end of CLIENT PAUSE does not execute that command.
+// CLIENT KILL of a client whose command waits for the end of CLIENT PAUSE does not execute that
+// command.
 func TestKillDuringPause(t *testing.T) { everyWay(t, testKillDuringPause) }
 
 func testKillDuringPause(t *testing.T) {
@@ -700,8 +702,8 @@ func testKillDuringPause(t *testing.T) {
 	c.do("CLIENT", "UNPAUSE")
 }
 
-// A long SCAN does not delay an EXEC, which in turn would delay all others: SCAN and commands like
-// it do not hold world.
+// SCAN and commands like it do not hold world: a long one would delay an EXEC, and that all other
+// commands.
 func TestScanDoesNotHoldWorld(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	c := localClient(s)
@@ -730,7 +732,8 @@ func TestScanDoesNotHoldWorld(t *testing.T) {
 	}
 }
 
-// A scrape of /metrics does not probe each filter thousands of times: the observed rate is kept.
+// A scrape of /metrics does not probe each filter thousands of times: the observed FPR is kept for
+// some time.
 func TestObservedRateIsKept(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	c := dial(t, s)
@@ -748,7 +751,7 @@ func TestObservedRateIsKept(t *testing.T) {
 	f.seen.at = at.Add(-observeEvery)
 	f.seen.Unlock()
 	if s.filterStates(10); !f.seen.at.After(at) {
-		t.Error("the filter has changed, and is not probed again after a while")
+		t.Error("the filter has changed, and is not probed again after observeEvery")
 	}
 }
 

@@ -87,7 +87,7 @@ func testFiguresAgree(t *testing.T) {
 
 	for _, n := range []struct {
 		info, metrics string
-		least         float64 // below it the test would prove nothing
+		least         float64 // a smaller value would prove nothing
 	}{
 		{"connected_clients", "clients", 1},
 		{"filter_memory", "filter_memory_bytes", 5000},
@@ -114,7 +114,7 @@ func testFiguresAgree(t *testing.T) {
 		a := number(find(info, "(?m)^"+n.info+`:(\d+)\r$`))
 		b := number(find(metrics, "(?m)^sift_"+regexp.QuoteMeta(n.metrics)+` (\S+)$`))
 		if a != b || a < n.least {
-			t.Errorf("%s: INFO %v, metrics %v, at least %v", n.info, a, b, n.least)
+			t.Errorf("%s: INFO %v, metrics %v, want at least %v", n.info, a, b, n.least)
 		}
 	}
 	var commands float64
@@ -235,13 +235,13 @@ func TestShortKey(t *testing.T) {
 		"é":         `\u00e9`,
 	} {
 		if got := shortKey(key); got != want {
-			t.Errorf("%q: %q", key, got)
+			t.Errorf("shortKey(%q) = %q, want %q", key, got, want)
 		}
 	}
 	long := strings.Repeat("x", 1<<20)
 	a, b := shortKey(long+"a"), shortKey(long+"b")
 	if a == b || len(a) > 150 {
-		t.Errorf("%q and %q", a, b)
+		t.Errorf("two long keys are shortened to %q and %q", a, b)
 	}
 }
 
@@ -264,7 +264,7 @@ func TestHTTPLimit(t *testing.T) {
 	}
 	conn.SetDeadline(time.Now().Add(30 * time.Second))
 	if n, err := conn.Read(make([]byte, 1)); n != 0 || err == nil {
-		t.Errorf("one more: %d, %v", n, err)
+		t.Errorf("a connection beyond the limit reads %d bytes, %v", n, err)
 	}
 	conn.Close()
 	for _, conn := range conns {

@@ -20,7 +20,7 @@ func TestGroupWaitHungUp(t *testing.T) {
 	select {
 	case <-g.waiting:
 	case <-time.After(20 * time.Second):
-		t.Error("it waits for a client that is gone")
+		t.Error("WAIT goes on after its client has hung up")
 		g.waiting <- struct{}{}
 	}
 }

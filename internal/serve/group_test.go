@@ -253,8 +253,8 @@ func TestGroupDeposed(t *testing.T) {
 	}
 }
 
-// A leader retires when the replies of the commands that it has executed are confirmed: otherwise
-// their clients would get UNKNOWN.
+// A leader retires only after the replies to all commands that it has executed are confirmed:
+// otherwise their clients would get UNKNOWN.
 func TestGroupRetires(t *testing.T) {
 	for _, commands := range []string{"SET a 1,GET a", "GET a", "INCR n", "BF.ADD f x", "MULTI,SET a 1,EXEC", "MULTI,GET a,EXEC", "FLUSHALL", "DBSIZE", "SCAN 0", "SET a 1,WAIT 1 1"} {
 		t.Run(commands, func(t *testing.T) {
@@ -268,7 +268,7 @@ func TestGroupRetires(t *testing.T) {
 						s.Retire()
 						early <- !confirmed.Load()
 					}()
-					time.Sleep(50 * time.Millisecond) // time for a leader that does not wait
+					time.Sleep(50 * time.Millisecond) // in which Retire would return if it did not wait
 					confirmed.Store(true)
 				})
 			}
@@ -314,7 +314,7 @@ func TestGroupRetiresMidPipeline(t *testing.T) {
 	wantReply(t, waiter.reply(), ":0")
 }
 
-// EXEC, which keeps others from running, waits for no other node.
+// EXEC, during which no other command runs, waits for no other node.
 func TestGroupExecDoesNotWait(t *testing.T) {
 	s, g := startGroup(t, groupDB(t), true)
 	g.replicas, g.failover = 2, s.Retire

@@ -33,7 +33,7 @@ func TestCombiner(t *testing.T) {
 				break
 			}
 			if time.Now().After(end) {
-				t.Fatalf("%d wait", n)
+				t.Fatalf("%d clients wait, want %d", n, len(clients))
 			}
 		}
 		leave <- struct{}{}
@@ -53,7 +53,7 @@ func TestCombiner(t *testing.T) {
 			}
 		}
 		if n := g.writes.Load() - before; n != 2 {
-			t.Errorf("%d writes", n)
+			t.Errorf("%d writes, want 2", n)
 		}
 		g.writing = nil
 		if fails {

@@ -253,7 +253,7 @@ func TestKeyCountsAreDropped(t *testing.T) {
 			t.Errorf("step %d: %d snapshots are open, not %d", i, n, step.snapshots)
 		}
 		if n := c.do("DBSIZE"); n != int64(total) {
-			t.Errorf("step %d: DBSIZE is %v of %d", i, n, total)
+			t.Errorf("step %d: DBSIZE is %v, want %d", i, n, total)
 		}
 		if n := s.keyCounts.scans.Load(); n != step.scans {
 			t.Errorf("step %d: %d scans, not %d", i, n, step.scans)
@@ -263,7 +263,7 @@ func TestKeyCountsAreDropped(t *testing.T) {
 	s.keyCounts.base.Load().made = time.Now().Add(-2 * baseLifetime)
 	s.keyCounts.dropOld(s)
 	if s.keyCounts.base.Load() == nil {
-		t.Error("a base was dropped, and nothing had changed")
+		t.Error("a base was dropped, although nothing had changed")
 	}
 	c.do("BF.ADD", "b", "x")
 	s.keyCounts.dropOld(s)
@@ -271,7 +271,7 @@ func TestKeyCountsAreDropped(t *testing.T) {
 		t.Error("an old snapshot is kept")
 	}
 	if n := c.do("DBSIZE"); n != int64(total+1) {
-		t.Errorf("DBSIZE is %v of %d", n, total+1)
+		t.Errorf("DBSIZE is %v, want %d", n, total+1)
 	}
 }
 
@@ -366,13 +366,13 @@ func TestKeyCountsAfterSweep(t *testing.T) {
 	}
 	c.do("SETEX", "later", "1000", "v")
 	if n := c.do("DBSIZE"); n != int64(keys+2) && n != int64(2) {
-		t.Error("DBSIZE", n)
+		t.Errorf("DBSIZE is %v, want %d, or 2 if the keys have expired", n, keys+2)
 	}
 	waitFor(t, "expired keys are removed", func() bool { return s.stats.expired.Load() == keys })
 	if got := keyspaceOf(c, 0); got != (keyCount{2, 1}) || c.do("DBSIZE") != int64(2) {
 		t.Errorf("after %d keys have expired there are %v", keys, got)
 	}
 	if n := s.keyCounts.scans.Load(); n != 1 {
-		t.Error(n, "scans")
+		t.Errorf("%d scans, want 1", n)
 	}
 }

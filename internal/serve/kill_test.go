@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 		fmt.Println(child(dir))
 		os.Exit(1)
 	}
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // stores fail on purpose
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // tests make stores fail
 	goleak.VerifyTestMain(m)
 }
 
@@ -94,7 +94,7 @@ func writer(addr string, number, next, pipeline int) (int, error) {
 	}
 	defer conn.Close()
 	r := bufio.NewReader(conn)
-	// It grows, but seldom enough for the number of items that a test adds.
+	// The filter grows, but not too often for the number of items that a test adds.
 	conn.Write(appendCall(nil, "CF.RESERVE", fmt.Sprintf("c%d", number), "2000", "EXPANSION", "2"))
 	if _, err := readReply(r); err != nil {
 		return next, nil
@@ -220,7 +220,7 @@ func TestKill(t *testing.T) {
 		}
 		total += next[n]
 	}
-	t.Logf("%d kills, %d items in each of four places, all there", kills, total)
+	t.Logf("%d kills, %d items in each of four places, none lost", kills, total)
 }
 
 // Everything survives a clean shutdown and a restart, including deletions and expiries.

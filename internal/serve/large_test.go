@@ -144,7 +144,7 @@ func TestBitOp(t *testing.T) {
 		"XOR r a b": "\xf0\x0f\x01", "XOR r b none b b": "\xff\x0f\x01", "NOT r b": "\x00\xf0\xfe",
 	} {
 		if got := run(fields("BITOP "+call)) + run(fields("GET r")); got != ":3\r\n$3\r\n"+want+"\r\n" {
-			t.Errorf("BITOP %s: %q", call, got)
+			t.Errorf("BITOP %s, GET r: %q, want the value %q", call, got, want)
 		}
 	}
 	if got := run(fields("BITOP OR r none nothing")) + run(fields("GET r")); got != ":0\r\n$-1\r\n" {

@@ -124,7 +124,7 @@ func TestLargeFilterHoldsNoLock(t *testing.T) {
 		}
 	}
 	if made.Load() != 3 || bad.Load() > 0 {
-		t.Errorf("%d filters created, %d while a lock was held", made.Load(), bad.Load())
+		t.Errorf("%d filters created, want 3; %d times on an event loop or while a lock was held", made.Load(), bad.Load())
 	}
 	if !lookup([]byte("bf.reserve")).isLong(4, 40) || !lookup([]byte("bf.insert")).isLong(4, 40) {
 		t.Error("an event loop executes BF.RESERVE or BF.INSERT")
@@ -153,9 +153,9 @@ func TestEndedLoopDoesNotWriteToWakeFD(t *testing.T) {
 	}
 }
 
-// A slow sync does not stop the event loops: neither WAIT nor, with --fsync always, replies, which
-// are not sent before the writes that they acknowledge, and those of other clients that they show,
-// are synced.
+// Event loops do not wait for a slow sync, neither for WAIT nor for replies with --fsync always.
+// Such a reply is not sent before the writes that it acknowledges, and those of other clients that
+// it shows, are synced.
 func TestLoopsDoNotWaitForSync(t *testing.T) {
 	for _, fsync := range []Fsync{FsyncNo, FsyncAlways} {
 		s, fsys := startFaulty(t, Config{Fsync: fsync})
@@ -215,7 +215,7 @@ func TestLoopsDoNotWaitForSync(t *testing.T) {
 	}
 }
 
-// The SETs of a round may be from clients that have selected different databases.
+// SETs of one round from clients that have selected different databases go to the right database.
 func TestPendingOfTwoDatabases(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	first, second := localClient(s), localClient(s)
@@ -243,7 +243,7 @@ func TestPendingOfTwoDatabases(t *testing.T) {
 		{0, "GET k", "$1\r\nw"}, {0, "EXISTS f l", ":0"},
 	} {
 		if got := run(first, step.db, step.call); got != step.want {
-			t.Errorf("database %d: %s: %q", step.db, step.call, got)
+			t.Errorf("database %d: %s: %q, want %q", step.db, step.call, got, step.want)
 		}
 	}
 	first.release()
@@ -325,11 +325,12 @@ func TestLoopsDoNotPause(t *testing.T) {
 			t.Error(got)
 		}
 	}
+	// Close, at the end of the test, does not wait for a command that is paused.
 	c.do("CLIENT", "PAUSE", "100000", "ALL")
 	c.conn.Write(appendCall(nil, "PING"))
 }
 
-// Neither does an event loop allocate the memory for a filter that grows much.
+// An event loop does not allocate the memory for a filter that grows much.
 func TestLargeGrowthIsHandedOver(t *testing.T) {
 	var grown, onLoop atomic.Int32
 	for _, name := range []string{"bf.madd", "cf.add"} {
@@ -361,7 +362,7 @@ func TestLargeGrowthIsHandedOver(t *testing.T) {
 		}
 	}
 	if grown.Load() != 2 || onLoop.Load() > 0 {
-		t.Errorf("%d filters grew, %d on an event loop", grown.Load(), onLoop.Load())
+		t.Errorf("%d filters grew, want 2; %d on an event loop", grown.Load(), onLoop.Load())
 	}
 }
 
@@ -469,7 +470,7 @@ func TestLoopsDoNotWaitForLongFilters(t *testing.T) {
 	}
 }
 
-// A thread that waits has not only lost the CPU, whatever else happens to it meanwhile.
+// onlyLost is false for a thread that has waited, even if it has also been preempted meanwhile.
 func TestSwitches(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -483,7 +484,7 @@ func TestSwitches(t *testing.T) {
 		want         bool
 	}{{5, 7, false}, {5, 8, true}, {6, 7, false}, {6, 8, false}} {
 		if got := (switches{c.waited, c.lost}).onlyLost(switches{5, 7}); got != c.want {
-			t.Errorf("%+v: %t", c, got)
+			t.Errorf("waited %d and lost %d times: onlyLost is %t, want %t", c.waited, c.lost, got, c.want)
 		}
 	}
 }

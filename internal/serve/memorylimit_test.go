@@ -18,7 +18,7 @@ func TestMemoryLimitIsRestored(t *testing.T) {
 		}
 	})
 	if after := debug.SetMemoryLimit(-1); after != before {
-		t.Errorf("the limit was %d bytes before, and is %d", before, after)
+		t.Errorf("the limit was %d bytes before, and is %d afterwards", before, after)
 		debug.SetMemoryLimit(before)
 	}
 }

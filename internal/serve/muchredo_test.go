@@ -28,7 +28,7 @@ func TestMuchRedo(t *testing.T) {
 			before := s.puts.Load()
 			c.do(manyItems(0)...)
 			if n := s.puts.Load() - before; n != 3 {
-				t.Errorf("%d writes", n)
+				t.Errorf("%d writes, want 3", n)
 			}
 			entries := 0
 			for e, err := range s.db.Scan(&sift.IterOptions{Prefix: filterKey(filterOf(s, "b").id, partRedo)}) {
@@ -40,14 +40,14 @@ func TestMuchRedo(t *testing.T) {
 				}
 			}
 			if entries < 3 {
-				t.Errorf("%d redo entries", entries)
+				t.Errorf("%d redo entries, want at least 3", entries)
 			}
 			before = s.puts.Load()
 			c.do("MULTI")
 			c.do(manyItems(5000)...)
 			c.do("EXEC")
 			if n := s.puts.Load() - before; n != 1 {
-				t.Errorf("%d writes for a transaction", n)
+				t.Errorf("a transaction was %d writes, want 1", n)
 			}
 		})
 		c := dial(t, start(t, dir, Config{}))

@@ -74,7 +74,7 @@ func TestOldExpiryWithConcurrentChange(t *testing.T) {
 			t.Errorf("the entry of %q is gone: %v", key, err)
 		}
 	}
-	// An entry that no key has, like one that was made between findOld and the write.
+	// An entry without a key, like one that was added between findOld and the write.
 	if err := s.db.Put(w.expiryKey(nil, s.nowMs()-1, []byte("kept")), nil, sift.NoSync); err != nil {
 		t.Fatal(err)
 	}

@@ -74,7 +74,7 @@ func (w serving) slow(s *Server) {
 	}
 }
 
-// everyWay runs a test each way.
+// everyWay runs a test once for each way to serve clients.
 func everyWay(t *testing.T, fn func(t *testing.T)) {
 	defer func() { way = loops }()
 	for _, w := range []serving{loops, handedOn, goroutines} {

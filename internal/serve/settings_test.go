@@ -59,13 +59,13 @@ func TestFilterSettings(t *testing.T) {
 		{"cf-max-expansions", "32", "64", "64"},
 	} {
 		if got := c.do("CONFIG", "GET", step.name); !reflect.DeepEqual(got, []any{step.name, step.before}) {
-			t.Errorf("%s is %v at first", step.name, got)
+			t.Errorf("%s is %v at first, want %s", step.name, got, step.before)
 		}
 		if got := c.do("CONFIG", "SET", step.name, step.value); got != simple("OK") {
 			t.Errorf("CONFIG SET %s %s: %v", step.name, step.value, got)
 		}
 		if got := c.do("CONFIG", "GET", step.name); !reflect.DeepEqual(got, []any{step.name, step.after}) {
-			t.Errorf("%s is %v afterwards", step.name, got)
+			t.Errorf("%s is %v afterwards, want %s", step.name, got, step.after)
 		}
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// halves are the two groups of a front end. The node leads those that have a server which leads.
+// halves are the two groups of a front end. The node leads those whose server leads.
 type halves struct {
 	addr  string
 	front *Server
@@ -111,7 +111,7 @@ func (c *caller) table(t *testing.T) {
 	}
 }
 
-// TestShards: each command goes to the server of its slot, whatever their order.
+// TestShards: each command goes to the server of its slot, in whatever order commands arrive.
 func TestShards(t *testing.T) {
 	h := startHalves(t)
 	dial(t, h.front).table(t)
@@ -188,8 +188,8 @@ func TestShardsOfNode(t *testing.T) {
 	wantReply(t, c.do("EXEC"), "-EXECABORT")
 }
 
-// TestShardsMove: a connection outlives servers. After one was replaced, its keys are there, those
-// that were watched count as changed, and replies that may be stale are not sent.
+// TestShardsMove: a connection stays open when the server of a shard is replaced. The keys are still
+// there, those that were watched count as changed, and replies that may be stale are not sent.
 func TestShardsMove(t *testing.T) {
 	h := startHalves(t)
 	c := dial(t, h.front)

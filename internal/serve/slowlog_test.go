@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A command that is added to a long slow log that is full does not copy the others.
+// Adding a command to a full slow log does not copy the other entries.
 func TestFullSlowlog(t *testing.T) {
 	const most, more = 10_000, 1000
 	var l slowlog

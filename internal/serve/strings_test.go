@@ -252,7 +252,7 @@ func TestGlob(t *testing.T) {
 		{strings.Repeat("a*", 30) + "b", strings.Repeat("a", 3000), false},
 	} {
 		if got := glob([]byte(c.pattern), []byte(c.text)); got != c.want {
-			t.Errorf("glob(%q, %.20q) = %v", c.pattern, c.text, got)
+			t.Errorf("glob(%q, %.20q) = %v, want %v", c.pattern, c.text, got, c.want)
 		}
 	}
 }
@@ -261,14 +261,14 @@ func TestHead(t *testing.T) {
 	h := head{kindString, 1000, []byte("hi")}
 	b := appendHead(nil, h)
 	if got := hex.EncodeToString(b); got != "8100000000000003e86869" {
-		t.Errorf("head %s", got)
+		t.Errorf("the encoded head is %s", got)
 	}
 	if got, err := decodeHead(b); err != nil || !reflect.DeepEqual(got, h) {
 		t.Errorf("%v, %v", got, err)
 	}
 	for _, bad := range []string{"", "\x00", "\x04", "\x81", "\x81\x00\x00\x00\x00\x00\x00\x00", "\x02", "\x031234567"} {
 		if _, err := decodeHead([]byte(bad)); err == nil {
-			t.Errorf("%q is no head", bad)
+			t.Errorf("decodeHead accepts %q", bad)
 		}
 	}
 }

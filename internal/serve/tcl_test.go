@@ -39,7 +39,7 @@ var tclUnits = []string{"type/string", "type/incr", "expire", "keyspace", "scan"
 // Redis' own tests pass against the server.
 func TestRedisTcl(t *testing.T) {
 	if *tclDir == "" {
-		t.Skip("-tcl does not say where the source of Redis is")
+		t.Skip("requires -tcl")
 	}
 	tclsh, err := exec.LookPath("tclsh")
 	if err != nil {

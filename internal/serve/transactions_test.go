@@ -42,7 +42,7 @@ func TestTransactions(t *testing.T) {
 		}
 	}
 	if n := s.puts.Load() - before; n != 1 {
-		t.Errorf("EXEC was %d writes", n)
+		t.Errorf("EXEC was %d writes, want 1", n)
 	}
 	for _, step := range []struct {
 		watch, other string
@@ -55,7 +55,7 @@ func TestTransactions(t *testing.T) {
 		other.do(strings.Fields(step.other)...)
 		c.do("MULTI")
 		if got := c.do("EXEC"); fmt.Sprint(got) != fmt.Sprint(step.want) {
-			t.Errorf("WATCH %s, %s: %v", step.watch, step.other, got)
+			t.Errorf("EXEC after WATCH %s and another client's %s: %v, want %v", step.watch, step.other, got, step.want)
 		}
 	}
 	// An absent key is still watched after a FLUSHALL.
@@ -90,7 +90,7 @@ func TestLargeTransaction(t *testing.T) {
 	}
 }
 
-// What a transaction changes in filters counts as well.
+// Changes of filters count towards the size of a transaction as well.
 func TestLargeTransactionOfFilters(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo}, func(s *Server) { s.execMax = muchRedo })
 	c := dial(t, s)
@@ -139,7 +139,7 @@ func TestSwapOfExpired(t *testing.T) {
 		run(c, "MULTI")
 		run(c, "PING")
 		if got := run(c, "EXEC"); got != want {
-			t.Errorf("after SWAPDB with a key that expires in %s ms: %q", px, got)
+			t.Errorf("EXEC after SWAPDB with a key that expires in %s ms: %q, want %q", px, got, want)
 		}
 	}
 }
@@ -171,7 +171,7 @@ func TestWatchAndSwapDB(t *testing.T) {
 		}
 		c.do("MULTI")
 		if got := c.do("EXEC"); fmt.Sprint(got) != fmt.Sprint(test.want) {
-			t.Errorf("%s; %s: %v", test.watch, test.other, got)
+			t.Errorf("EXEC after %s and another client's %s: %v, want %v", test.watch, test.other, got, test.want)
 		}
 	}
 	if got := s.watching.Load(); got != 0 {
@@ -282,7 +282,7 @@ func testExecReplyMemory(t *testing.T) {
 	}
 }
 
-// The keys that a client watches take memory for requests, until it no longer watches them.
+// The keys that a client watches count as memory for requests until it no longer watches them.
 func TestWatchMemory(t *testing.T) { everyWay(t, testWatchMemory) }
 
 func testWatchMemory(t *testing.T) {
@@ -342,7 +342,7 @@ func TestWatchedIncrements(t *testing.T) {
 	}
 }
 
-// After a kill, all of a transaction is there or none.
+// After a kill, either all of a transaction is there or none of it.
 func TestTransactionsAreWholeAfterKill(t *testing.T) {
 	dir := t.TempDir()
 	for round := range 3 {

@@ -93,7 +93,7 @@ func testTranscript(t *testing.T) {
 	}
 }
 
-// So is every reply as parsed by go-redis.
+// As parsed by go-redis, every reply is that of RedisBloom.
 func TestTranscriptGoRedis(t *testing.T) {
 	for _, proto := range []int{2, 3} {
 		t.Run(fmt.Sprint("RESP", proto), func(t *testing.T) {

@@ -47,7 +47,7 @@ func TestUnknownCommands(t *testing.T) {
 		refused++
 		want := failure("ERR unknown command '" + name + "', with args beginning with: 'a' 'b' ")
 		if got := c.do(name, "a", "b"); got != want {
-			t.Errorf("%s: %v", name, got)
+			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 		c.do("MULTI")
 		if got := c.do(name, "a", "b"); got != want {
@@ -62,7 +62,7 @@ func TestUnknownCommands(t *testing.T) {
 	}
 	for name := range commands {
 		if !slices.Contains(names, name) && !strings.HasPrefix(name, "bf.") && !strings.HasPrefix(name, "cf.") {
-			t.Errorf("%s is no command of Redis", name)
+			t.Errorf("Redis has no command %s", name)
 		}
 	}
 	for _, name := range subs {
@@ -74,7 +74,7 @@ func TestUnknownCommands(t *testing.T) {
 		refused++
 		want := failure("ERR unknown subcommand '" + sub + "'. Try " + upper + " HELP.")
 		if got := c.do(container, sub, "a"); got != want {
-			t.Errorf("%s %s: %v", container, sub, got)
+			t.Errorf("%s %s: %v, want %v", container, sub, got, want)
 		}
 	}
 	t.Logf("%d commands and subcommands refused", refused)

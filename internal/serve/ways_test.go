@@ -118,7 +118,7 @@ func testTimeouts(t *testing.T) {
 			t.Fatal(got)
 		}
 		if time.Since(begin) > time.Minute {
-			t.Fatalf("%v are still connected; silent is %v, slow %v", others(), silent.conn.LocalAddr(), slow.conn.LocalAddr())
+			t.Fatalf("%v are still connected; the silent client is %v, the slow one %v", others(), silent.conn.LocalAddr(), slow.conn.LocalAddr())
 		}
 	}
 	if got := c.do("PING"); got != simple("PONG") {
@@ -183,12 +183,12 @@ func testClientKill(t *testing.T) {
 		t.Errorf("a client kills itself: %v", got)
 	}
 	if _, err := c.r.ReadByte(); err != io.EOF {
-		t.Errorf("and reads %v", err)
+		t.Errorf("a client that has killed itself reads %v", err)
 	}
 }
 
-// When the store fails, no write is acknowledged, even if one write to the store was for many
-// clients.
+// When the store fails, no write is acknowledged, even if several clients' writes were one write to
+// the store.
 func TestStoreFails(t *testing.T) { everyWay(t, testStoreFails) }
 
 func testStoreFails(t *testing.T) {
@@ -301,7 +301,7 @@ func TestExecRunsDuringLongCommand(t *testing.T) {
 		}
 		<-went
 		if got := string(c.w.Buf); !strings.HasPrefix(got, test.reply) {
-			t.Errorf("%s: %.30q", test.call, got)
+			t.Errorf("%s: %.30q, want %q first", test.call, got, test.reply)
 		}
 	}
 }

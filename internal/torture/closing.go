@@ -91,7 +91,7 @@ func (r *Recording) TryClose(site *Site, nth int) (failures int, err error) {
 	}
 	e.finish(faulty)
 	if e.Err != nil {
-		e.Err = fmt.Errorf("%s, closed at %v (the %d. of %d times): %w", r.Workload.Name, site.Op, nth, site.Times, e.Err)
+		e.Err = fmt.Errorf("%s, closed at %v (occurrence %d of %d): %w", r.Workload.Name, site.Op, nth, site.Times, e.Err)
 	}
 	return e.Failures, e.Err
 }

@@ -233,7 +233,7 @@ func (s *Sample) Verdict(t *Unnamed) damage.Verdict {
 		if found, err := s.checked(c.Files()); err != nil {
 			return damage.Silent, fmt.Sprintf("Check: %v", err)
 		} else if t.checked(c, found); !found && o == damage.Error {
-			return damage.Silent, "reads fail, and Check finds nothing"
+			return damage.Silent, "reads fail, but Check finds no fault"
 		}
 		return o, what
 	}

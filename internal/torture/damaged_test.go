@@ -10,7 +10,8 @@ import (
 	"github.com/siftdb/sift/internal/torture/damage"
 )
 
-// TestDamage damages every byte.
+// TestDamage damages the files of a database in many ways. Every answer must be right, or an error
+// that names the file.
 func TestDamage(t *testing.T) { runDamage(short(t)) }
 
 func runDamage(p *plan) {

@@ -41,7 +41,7 @@ func runLinear(p *plan) {
 			case porcupine.Illegal:
 				return fmt.Errorf("seed %d: a history of %d operations is not linearizable", seed, len(h))
 			case porcupine.Unknown:
-				return fmt.Errorf("seed %d: could not decide about %d operations", seed, len(h))
+				return fmt.Errorf("seed %d: the checker timed out on %d operations", seed, len(h))
 			}
 			return nil
 		})

@@ -323,6 +323,6 @@ func TestHistogram(t *testing.T) {
 		}
 	}
 	if h.take().count != 0 {
-		t.Error("not emptied")
+		t.Error("take does not empty the histogram")
 	}
 }

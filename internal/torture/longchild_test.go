@@ -48,7 +48,7 @@ func longChild(dir string) {
 	l := &longLoad{dir: dir, acked: acked}
 	if os.Getenv(longTroubleEnv) == "true" {
 		l.disk = newLongDisk(vfs.OS)
-		go l.disk.weather(rand.New(rand.NewPCG(uint64(os.Getpid()), 99)))
+		go l.disk.changeStates(rand.New(rand.NewPCG(uint64(os.Getpid()), 99)))
 	}
 	go func() {
 		for range time.Tick(longInterval) {

@@ -21,19 +21,19 @@ func (longDiskError) Unwrap() error { return syscall.EIO }
 
 // longDisk is a disk that is slow, full or failing at times.
 type longDisk struct {
-	fs   *vfstest.Faulty
-	mood atomic.Int32
+	fs    *vfstest.Faulty
+	state atomic.Int32
 }
 
 const (
-	diskWell int32 = iota
+	diskWorks int32 = iota
 	diskSlow
 	diskFails
 	diskFull
-	numMoods
+	numDiskStates
 )
 
-var moodNames = [numMoods]string{"well", "slow", "fails", "full"}
+var diskStateNames = [numDiskStates]string{"works", "slow", "fails", "full"}
 
 func newLongDisk(fsys vfs.FS) *longDisk {
 	d := &longDisk{fs: vfstest.Inject(fsys)}
@@ -41,24 +41,24 @@ func newLongDisk(fsys vfs.FS) *longDisk {
 	return d
 }
 
-// weather repeatedly changes what is wrong with the disk.
-func (d *longDisk) weather(rng *rand.Rand) {
+// changeStates repeatedly changes what is wrong with the disk.
+func (d *longDisk) changeStates(rng *rand.Rand) {
 	for {
 		time.Sleep(time.Duration(5+rng.IntN(20)) * time.Second)
-		mood := diskSlow + rng.Int32N(numMoods-diskSlow)
-		fmt.Println("event disk", moodNames[mood])
-		d.mood.Store(mood)
-		if mood == diskSlow {
+		state := diskSlow + rng.Int32N(numDiskStates-diskSlow)
+		fmt.Println("event disk", diskStateNames[state])
+		d.state.Store(state)
+		if state == diskSlow {
 			time.Sleep(time.Duration(3+rng.IntN(8)) * time.Second)
 		} else {
 			time.Sleep(time.Duration(50+rng.IntN(1000)) * time.Millisecond)
 		}
-		d.mood.Store(diskWell)
+		d.state.Store(diskWorks)
 	}
 }
 
 func (d *longDisk) hook(op vfstest.Op) error {
-	switch d.mood.Load() {
+	switch d.state.Load() {
 	case diskSlow:
 		switch op.Kind {
 		case vfstest.OpSync, vfstest.OpSyncDir:

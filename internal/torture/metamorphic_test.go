@@ -49,14 +49,14 @@ func runMetamorphic(p *plan) {
 				continue
 			}
 			if at := t.diverges(traces[0]); at >= 0 {
-				p.t.Errorf("seed %d: options %s and %s answer differently at operation %d", seed, sets[0].name, sets[i+1].name, at)
+				p.t.Errorf("seed %d: databases with options %s and %s answer operation %d differently", seed, sets[0].name, sets[i+1].name, at)
 			}
 			runs++
 		}
 		ops += n
 		answers += len(traces[0].sums)
 	}
-	p.t.Logf("%d operations, %d runs of them compared with those of a database without filters and tables", ops, runs)
+	p.t.Logf("%d operations; %d runs compared with those of a database without filters and tables", ops, runs)
 	if answers == 0 {
 		p.t.Error("no operation was answered")
 	}
@@ -80,7 +80,7 @@ func optionSets(rng *rand.Rand) []optionSet {
 		{"tiny", tiny()},
 		{"no cache", sift.Options{CacheBytes: -1, MemtableBytes: 4 << 10, BlockBytes: 100, DisableCompression: true}},
 		{"by hand", sift.Options{DisableAutoCompaction: true, MemtableBytes: 4 << 10, TableBytes: 2 << 10}},
-		{"a filter a level", sift.Options{LevelFilters: families(), MemtableBytes: 4 << 10, TableBytes: 4 << 10, LevelBaseBytes: 8 << 10, LevelMultiplier: 3}},
+		{"another filter on each level", sift.Options{LevelFilters: families(), MemtableBytes: 4 << 10, TableBytes: 4 << 10, LevelBaseBytes: 8 << 10, LevelMultiplier: 3}},
 	}
 	for _, f := range families() {
 		o := tiny()

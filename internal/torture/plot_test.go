@@ -21,7 +21,7 @@ var panels = []panel{
 	{"on disk, MiB", []string{"disk_bytes"}, 1 << 20, false},
 }
 
-var colours = []string{"#1f6fb2", "#c2571a", "#3c8d40"}
+var colors = []string{"#1f6fb2", "#c2571a", "#3c8d40"}
 
 const (
 	plotWidth, panelHeight = 760, 150
@@ -76,11 +76,11 @@ func (p panel) draw(b *strings.Builder, samples [][]float64, top int) {
 		fmt.Fprintf(b, `<text x="%.0f" y="%d" text-anchor="middle">%.0f min</text>`+"\n", plotLeft+width*float64(i)/4, top+panelHeight+14, end/60*float64(i)/4)
 	}
 	for i, f := range p.fields {
-		fmt.Fprintf(b, `<polyline fill="none" stroke="%s" points="`, colours[i])
+		fmt.Fprintf(b, `<polyline fill="none" stroke="%s" points="`, colors[i])
 		for _, s := range samples {
 			fmt.Fprintf(b, "%.1f,%.1f ", plotLeft+width*s[0]/end, y(s[fieldIndex(f)]/p.scale))
 		}
-		fmt.Fprintf(b, `"/><text x="%d" y="%d" fill="%s">%s</text>`+"\n", plotLeft+8+i*110, top+14, colours[i], f)
+		fmt.Fprintf(b, `"/><text x="%d" y="%d" fill="%s">%s</text>`+"\n", plotLeft+8+i*110, top+14, colors[i], f)
 	}
 }
 

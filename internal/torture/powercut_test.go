@@ -12,7 +12,8 @@ import (
 // operation one that loses all unsynced data, one that keeps it, and random ones in between.
 const cutsPerWorkload = 1060
 
-// TestCut cuts the power after every operation of every workload.
+// TestCut cuts the power after every operation of every workload. The database must then open, and
+// hold everything that was durable and a prefix of the other writes.
 func TestCut(t *testing.T) { runCut(short(t)) }
 
 func runCut(p *plan) {

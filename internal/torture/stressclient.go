@@ -51,7 +51,7 @@ func (c *client) compare(what string, v *view, key, value []byte, found bool) {
 		return
 	}
 	if want, ok := v.values[string(key)]; ok != found || want != string(value) {
-		c.s.fail("%s of %q: %.40q (%v), and %.40q (%v) was written", what, key, value, found, want, ok)
+		c.s.fail("%s of %q: %.40q (present: %v), but %.40q (present: %v) was written", what, key, value, found, want, ok)
 	}
 }
 

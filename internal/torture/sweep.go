@@ -160,7 +160,7 @@ func (r *Recording) Try(t Trouble, site *Site, nth int) (failures int, err error
 	r.Workload.Run(e, r.Writes)
 	e.finish(faulty)
 	if e.Err != nil {
-		e.Err = fmt.Errorf("%s, %s at %v (the %d. of %d times): %w", r.Workload.Name, t.Name, site.Op, nth, site.Times, e.Err)
+		e.Err = fmt.Errorf("%s, %s at %v (occurrence %d of %d): %w", r.Workload.Name, t.Name, site.Op, nth, site.Times, e.Err)
 	}
 	return e.Failures, e.Err
 }
@@ -184,7 +184,7 @@ func (r *Recording) start(faults ...vfstest.Fault) (*Env, **vfstest.Faulty) {
 func (e *Env) finish(faulty **vfstest.Faulty) {
 	e.Close()
 	if open := (*faulty).OpenFiles(); len(open) > 0 {
-		e.broken("left open: %v", open)
+		e.broken("files are left open: %v", open)
 	}
 	if e.Err != nil {
 		return

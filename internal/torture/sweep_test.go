@@ -51,7 +51,7 @@ func (p *plan) trials(seed uint64, scale int, skip []string, troubles []Trouble)
 	return list
 }
 
-// try makes the runs.
+// try makes the runs of a list, for one seed after another.
 func (p *plan) try(what string, list func(seed uint64) []trial, run func(trial) (failures int, err error)) {
 	var mu sync.Mutex
 	runs, failed, failures, whole, longest := 0, 0, 0, 0, 0
@@ -78,14 +78,14 @@ func (p *plan) try(what string, list func(seed uint64) []trial, run func(trial) 
 			whole++
 		}
 	})
-	p.t.Logf("%d runs with %s, at %d places in the store; in %d of them %d calls failed; lists of up to %d runs, %d of them to the end",
+	p.t.Logf("%d runs with %s, at %d places in the store; in %d of these runs, %d calls failed; the longest list had %d runs, and %d lists were completed",
 		runs, what, len(sites), failed, failures, longest, whole)
 	if runs > 0 && failures == 0 {
 		p.t.Error("no call failed: the faults strike nothing")
 	}
 }
 
-// TestErrors makes each operation fail in turn, in several ways.
+// TestErrors makes each operation fail in turn, in several ways. All guarantees must hold.
 func TestErrors(t *testing.T) { runErrors(short(t)) }
 
 func runErrors(p *plan) {
@@ -93,7 +93,7 @@ func runErrors(p *plan) {
 		func(t trial) (int, error) { return t.r.Try(t.trouble, t.site, t.nth) })
 }
 
-// TestPoison makes each Sync fail and lose the data.
+// TestPoison makes each Sync fail and lose the data. All guarantees must hold.
 func TestPoison(t *testing.T) { runPoison(short(t)) }
 
 func runPoison(p *plan) {
@@ -101,7 +101,7 @@ func runPoison(p *plan) {
 		func(t trial) (int, error) { return t.r.Try(t.trouble, t.site, t.nth) })
 }
 
-// TestClosing closes the database during each operation.
+// TestClosing closes the database during each operation. All guarantees must hold.
 func TestClosing(t *testing.T) { runClosing(short(t)) }
 
 func runClosing(p *plan) {
@@ -110,8 +110,8 @@ func runClosing(p *plan) {
 	}, func(t trial) (int, error) { return t.r.TryClose(t.site, t.nth) })
 }
 
-// TestSpace limits the space on the disk to many different numbers of bytes, fewer in
-// the short form.
+// TestSpace runs on disks with space for many different numbers of bytes, fewer in the short form.
+// Reads must continue to work, and everything must work once there is space again.
 func TestSpace(t *testing.T) { runSpace(short(t)) }
 
 func runSpace(p *plan) {

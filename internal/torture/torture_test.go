@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	debug.SetGCPercent(400)
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // the databases here are damaged on purpose
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // tests damage their databases
 	goleak.VerifyTestMain(m)
 }
 

@@ -286,7 +286,7 @@ func txnLinear(seed uint64, operations *atomic.Int64) error {
 	case porcupine.Illegal:
 		return fmt.Errorf("a history of %d operations is not linearizable", len(all))
 	case porcupine.Unknown:
-		return fmt.Errorf("could not decide about %d operations", len(all))
+		return fmt.Errorf("the checker timed out on %d operations", len(all))
 	}
 	return nil
 }

@@ -59,7 +59,7 @@ func runFill(e *Env, n int) {
 	e.Close()
 }
 
-// runOverwrite overwrites a few keys again and again, so that compactions drop most.
+// runOverwrite overwrites a few keys again and again, so that compactions drop most entries.
 func runOverwrite(e *Env, n int) {
 	e.Open()
 	for range n {
@@ -433,7 +433,7 @@ func runFilters(e *Env, n int) {
 	}
 }
 
-// runCheck checks the database, after Close and after a crash.
+// runCheck checks the files while the database is open, which must fail, and after Close.
 func runCheck(e *Env, n int) {
 	e.Options.LevelFilters = families()
 	e.Open()

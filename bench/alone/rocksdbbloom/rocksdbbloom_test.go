@@ -19,7 +19,7 @@ const (
 	coldBytes  = 256 << 20
 )
 
-// ours is a number of copies of one filter of this project.
+// ours holds copies of one Bloom filter of sift, and the keys to probe them for.
 type ours struct {
 	readers []filter.BytesReader
 	keys    [][]byte
@@ -82,6 +82,7 @@ func randomTargets(seed uint64, n, filters, keys int) []Target {
 	return list
 }
 
+// made returns the keys of a filter, and absent keys to probe it for.
 func made(tb testing.TB, probed int) (present, absent *data.Keys) {
 	tb.Helper()
 	set, err := data.MadeUp(data.Random, max(filterKeys, probed), 0, 0)
@@ -91,8 +92,8 @@ func made(tb testing.TB, probed int) (present, absent *data.Keys) {
 	return data.Collect(filterKeys, set.Key), data.Collect(probed, set.Absent)
 }
 
-// TestFilters checks what is known about RocksDB's filter: no false negatives, and its
-// false positive rate at 10 bits per key.
+// TestFilters checks that RocksDB's filter gives no false negatives, and its known false positive
+// rate at 10 bits per key.
 func TestFilters(t *testing.T) {
 	if !Vector() {
 		t.Error("the probe was compiled without AVX2")
@@ -105,17 +106,17 @@ func TestFilters(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := f.ProbeAll(keys); n != filterKeys {
-		t.Errorf("%d of %d keys may be there", n, filterKeys)
+		t.Errorf("%d of the %d keys of a filter pass it", n, filterKeys)
 	}
 	if fpr := float64(f.ProbeAll(NewKeys(absent))) / probed; fpr < 0.0088 || fpr > 0.0104 {
 		t.Errorf("false positive rate %.4f, want 0.0096", fpr)
 	}
 }
 
-// BenchmarkBeside probes our Bloom filter and RocksDB's of the same size for the same
-// keys in the same order, hashing included, in short turns: one filter of 100,000 keys
-// in cache, and 256 MB of them out of cache, in huge and in plain pages. It reports
-// the best time of each, and the median of ours divided by RocksDB's.
+// BenchmarkBeside probes our Bloom filter and RocksDB's of the same size for random keys of the
+// same set, hashing included, in short alternating turns: one filter of 100,000 keys in cache, and
+// 256 MB of them out of cache, in huge and in plain pages. It reports the best time of each, and
+// the median of the ratios of our time to RocksDB's.
 func BenchmarkBeside(b *testing.B) {
 	const turn = 1 << 16
 	present, absent := made(b, probedKeys)

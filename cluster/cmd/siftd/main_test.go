@@ -22,7 +22,7 @@ import (
 	"github.com/siftdb/sift/cluster/internal/testca"
 )
 
-// TestMain also runs siftd itself, for processes that the tests start.
+// TestMain runs siftd itself in the processes that the tests start.
 func TestMain(m *testing.M) {
 	if os.Getenv("SIFTD_TEST_MAIN") != "" {
 		main()
@@ -81,8 +81,8 @@ func eventually(t *testing.T, try func() error) {
 	t.Fatalf("not within a minute: %v", err)
 }
 
-// TestFlags: two nodes with a password and TLS for clients, the status page and each other, all
-// given by flags.
+// TestFlags: two nodes use the password and TLS given by flags for clients, the status page and each
+// other. Clients, and a third node, without the right password or certificate are rejected.
 func TestFlags(t *testing.T) {
 	forClients, forPeers, others := testca.New(t), testca.New(t), testca.New(t)
 	clientCA, clientCert, clientKey := forClients.Files(t)
@@ -156,7 +156,7 @@ func TestFlags(t *testing.T) {
 			t.Errorf("%s with a wrong password: %v", path, err)
 		}
 		if _, err := page(web, "http://"+pages[0]+path, "secret"); err == nil {
-			t.Errorf("%s without TLS", path)
+			t.Errorf("%s is served without TLS", path)
 		}
 	}
 }
@@ -186,11 +186,11 @@ func TestBackupAuthority(t *testing.T) {
 	defer page.Close()
 	args := []string{"--http", page.Listener.Addr().String(), "--to", filepath.Join(t.TempDir(), "backup"), "--tls-ca", ca}
 	if err := backup(t.Context(), args); err == nil {
-		t.Error("no error")
+		t.Error("backup without TLS returns no error")
 	}
 }
 
-// TestRefusedFlags: unsafe or impossible flags are rejected at the start.
+// TestRefusedFlags: unsafe or impossible flags are rejected at startup.
 func TestRefusedFlags(t *testing.T) {
 	ca, cert, key := testca.New(t).Files(t)
 	empty, password := filepath.Join(t.TempDir(), "empty"), filepath.Join(t.TempDir(), "password")

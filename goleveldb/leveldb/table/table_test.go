@@ -44,8 +44,8 @@ func open(t *testing.T, data []byte, o *opt.Options) *Reader {
 	return r
 }
 
-// TestTable checks that everything written is found, with each kind of block, and
-// that the filters have no false negatives.
+// TestTable checks that everything written is found, with various options for blocks, and that the
+// filters give no false negatives.
 func TestTable(t *testing.T) {
 	for _, o := range []*opt.Options{
 		nil,
@@ -77,7 +77,7 @@ func TestTable(t *testing.T) {
 		first, count := true, 0
 		for it.Next() {
 			if first && !bytes.Equal(it.Key(), key(102)) {
-				t.Errorf("first %q", it.Key())
+				t.Errorf("the range begins with %q", it.Key())
 			}
 			first = false
 			count++
@@ -86,17 +86,17 @@ func TestTable(t *testing.T) {
 			t.Errorf("%d keys, %v", count, it.Error())
 		}
 		if !it.Last() || !bytes.Equal(it.Key(), key(4998)) || !it.Prev() || !bytes.Equal(it.Key(), key(4996)) {
-			t.Errorf("last %q", it.Key())
+			t.Errorf("backward from the end of the range: %q", it.Key())
 		}
 		it.Release()
 		r.Release()
 		if _, err := r.Get(key(0), nil); err != ErrReaderReleased {
-			t.Errorf("released: %v", err)
+			t.Errorf("Get after Release: %v", err)
 		}
 	}
 }
 
-// TestDamage checks that no changed byte gives a wrong answer.
+// TestDamage checks that a changed byte never makes Get return a wrong value.
 func TestDamage(t *testing.T) {
 	o := &opt.Options{BlockSize: 300, Filter: filter.NewBloomFilter(10)}
 	good := write(t, 40, o)

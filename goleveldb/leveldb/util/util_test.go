@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// TestBytesPrefix checks the limits of prefix ranges, also for bytes that are not
-// UTF-8.
+// TestBytesPrefix checks the limits of prefix ranges, including prefixes that are not UTF-8.
 func TestBytesPrefix(t *testing.T) {
 	for _, c := range []struct{ prefix, limit []byte }{
 		{nil, nil},

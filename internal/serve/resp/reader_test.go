@@ -86,7 +86,7 @@ func TestReader(t *testing.T) {
 		{"two commands", "*1\r\n$4\r\nPING\r\n*2\r\n$3\r\nGET\r\n$0\r\n\r\n", `["PING"] ["GET" ""] EOF`},
 		{"empty commands", "*0\r\n*-1\r\n\r\n\nPING\n", `["PING"] EOF`},
 		{"lines and commands", "GET a\r\n*2\r\n$3\r\nGET\r\n$1\r\nb\r\nGET c\r\n*1\r\n$4\r\nPING\r\n", `["GET" "a"] ["GET" "b"] ["GET" "c"] ["PING"] EOF`},
-		{"cut off", "*2\r\n$3\r\nGET\r\n$5\r\nab", "EOF"},
+		{"truncated", "*2\r\n$3\r\nGET\r\n$5\r\nab", "EOF"},
 		{"words in quotes", `SET "a\x41\n\"b" 'it\'s'` + "\r\n", `["SET" "aA\n\"b" "it's"] EOF`},
 		{"open quote", "SET \"a\r\n", "Protocol error: unbalanced quotes in request"},
 		{"a word against a quote", "SET \"a\"b\r\n", "Protocol error: unbalanced quotes in request"},
@@ -98,7 +98,7 @@ func TestReader(t *testing.T) {
 		{"too many arguments", "*101\r\n", "Protocol error: invalid multibulk length"},
 		{"no bulk", "*1\r\n:1\r\n", "Protocol error: expected '$', got ':'"},
 		{"a control byte for a bulk", "*1\r\n\x01\r\n", "Protocol error: expected '$', got '?'"},
-		{"all too much", "*100\r\n" + strings.Repeat("$4096\r\n"+strings.Repeat("x", 4096)+"\r\n", 20), "Protocol error: request too large"},
+		{"too large a request", "*100\r\n" + strings.Repeat("$4096\r\n"+strings.Repeat("x", 4096)+"\r\n", 20), "Protocol error: request too large"},
 	} {
 		for name, src := range map[string]io.Reader{"whole": strings.NewReader(c.in), "in single bytes": iotest.OneByteReader(strings.NewReader(c.in))} {
 			if got := readAll(src, limits, false); got != c.want {
@@ -187,7 +187,7 @@ func TestReserve(t *testing.T) {
 	// The length of an argument alone reserves nothing.
 	peak = 0
 	if got := readAll(strings.NewReader("*1\r\n$1000000\r\nabc"), l, false); got != "EOF" || peak != 0 {
-		t.Errorf("%q, %d bytes", got, peak)
+		t.Errorf("a length without data: %q, %d bytes reserved", got, peak)
 	}
 }
 

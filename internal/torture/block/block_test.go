@@ -74,7 +74,7 @@ func endOnSignal() {
 	os.Exit(1)
 }
 
-// TestBlock cuts the power below every file system that the kernel has.
+// TestBlock cuts the power below every file system that the kernel has. No guarantee may be violated.
 func TestBlock(t *testing.T) {
 	var usable []*fileSystem
 	for i := range fileSystems {
@@ -120,7 +120,7 @@ func TestEngines(t *testing.T) {
 					}
 				}
 			}
-			t.Logf("%s; the first: %v", all, first)
+			t.Logf("%s; the first violation: %v", all, first)
 		})
 	}
 }
@@ -139,12 +139,12 @@ func TestFastCommit(t *testing.T) {
 	for _, e := range []engine{plain, siftEngine} {
 		t.Run(e.name, func(t *testing.T) {
 			all, first := many(t, f, e, *budget/2)
-			t.Logf("%s; the first: %v", all, first)
+			t.Logf("%s; the first violation: %v", all, first)
 		})
 	}
 }
 
-// many makes runs until the time is up, even after violations.
+// many repeats runs until the time is up, even after violations.
 func many(t *testing.T, f *fileSystem, e engine, budget time.Duration) (all stats, first error) {
 	t.Helper()
 	for until := time.Now().Add(budget); time.Now().Before(until); {
@@ -160,7 +160,8 @@ func many(t *testing.T, f *fileSystem, e engine, budget time.Duration) (all stat
 	return all, first
 }
 
-// runs makes runs of an engine on a file system until the time is up or a guarantee is violated.
+// runs repeats a run of an engine on a file system, each time with another seed, until the time is
+// up or a guarantee is violated.
 func runs(t *testing.T, f *fileSystem, e engine, budget time.Duration) (s stats, err error) {
 	t.Helper()
 	first := *seed
@@ -188,7 +189,7 @@ func runs(t *testing.T, f *fileSystem, e engine, budget time.Duration) (s stats,
 	return s, nil
 }
 
-// TestCutter compares images with a disk that is computed event by event.
+// TestCutter compares the images of a cutter with a disk that is computed event by event.
 func TestCutter(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	const sectors = 64
@@ -247,7 +248,7 @@ func TestCutter(t *testing.T) {
 				got := int(c.image[sector*sectorBytes])
 				for i := 1; i < sectorBytes; i++ {
 					if int(c.image[sector*sectorBytes+i]) != got {
-						t.Fatalf("clock %d: sector %d is torn within", clock, sector)
+						t.Fatalf("clock %d: sector %d is torn", clock, sector)
 					}
 				}
 				switch {

@@ -106,7 +106,7 @@ func checkSift(dir string) error {
 		return err
 	}
 	if len(names) != report.Tables {
-		return fmt.Errorf("%d tables in use, and there are %q", report.Tables, names)
+		return fmt.Errorf("%d tables are in use, but the directory holds %q", report.Tables, names)
 	}
 	return nil
 }

@@ -278,7 +278,7 @@ func agree(scan map[string]string, keys []string, get func(key []byte) (value []
 			return fmt.Errorf("getting %q: %w", k, err)
 		}
 		if w, there := scan[k]; there != found || w != string(v) {
-			return fmt.Errorf("a scan finds %.20q at %q (there: %v), but Get %.20q", w, k, there, v)
+			return fmt.Errorf("a scan finds %.20q at %q (present: %v), but Get returns %.20q", w, k, there, v)
 		}
 	}
 	return nil

@@ -76,8 +76,8 @@ type checkpoint struct {
 // dbName is the database's directory on the disk.
 const dbName = "db"
 
-// do makes a run on a disk whose initial contents are the file named base in the run's directory.
-// The disk has a database with contents; if contents is empty, it has none.
+// do performs a run on a disk whose initial contents are the file named base in the run's directory.
+// The disk holds a database with contents; if contents is empty, it holds none.
 func (r *run) do(contents map[string]string) error {
 	tape, err := r.record(contents)
 	if err != nil {
@@ -96,7 +96,7 @@ func (r *run) do(contents map[string]string) error {
 	return r.cuts(tape)
 }
 
-// record lets the database work, and returns what reached its disk.
+// record runs the writers on the database, and returns what reached its disk.
 func (r *run) record(contents map[string]string) (t *tape, err error) {
 	if r.disk, err = startDisk(r.dir, r.rng.Uint64()); err != nil {
 		return nil, err
@@ -403,7 +403,7 @@ func (r *run) check(image string, clock int) (contents map[string]string, err er
 		return nil, err
 	}
 	if !maps.Equal(contents, again) {
-		return nil, broken("a second open finds %d keys, the first %d", len(again), len(contents))
+		return nil, broken("a second open finds other contents: %d keys, the first %d", len(again), len(contents))
 	}
 	if r.engine.name == siftEngine.name {
 		if err := checkSift(dir); err != nil {
@@ -420,7 +420,7 @@ func (r *run) open(dir string, clock int) (contents map[string]string, found int
 	s, err := r.engine.open(dir)
 	if err != nil {
 		r.stats.unopened++
-		return nil, 0, broken("it does not open: %w", err)
+		return nil, 0, broken("the database does not open: %w", err)
 	}
 	defer func() {
 		if err2 := s.Close(); err == nil && err2 != nil {
@@ -463,7 +463,7 @@ func (r *run) checkCheckpoints(dir string, clock int) error {
 			return broken("checkpoint %s: %w", c.name, err)
 		}
 		if !maps.Equal(contents, c.contents) {
-			return broken("checkpoint %s has %d keys, want %d, or others", c.name, len(contents), len(c.contents))
+			return broken("checkpoint %s has other contents than when it was made: %d keys, want %d", c.name, len(contents), len(c.contents))
 		}
 	}
 	return nil

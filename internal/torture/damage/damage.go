@@ -160,7 +160,7 @@ func Truncations(files Files, region Region) []Case {
 	var cases []Case
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		for n := range files[name] {
-			cases = append(cases, Case{"truncate", region(name, -1), fmt.Sprintf("%s: cut to %d bytes", name, n), func() Files {
+			cases = append(cases, Case{"truncate", region(name, -1), fmt.Sprintf("%s: truncated to %d bytes", name, n), func() Files {
 				return files.with(name, files[name][:n:n])
 			}})
 		}
@@ -315,7 +315,7 @@ func Run(e Engine, cases []Case, want map[string]string, keys []string, verdict 
 		try(e, c, want, keys, verdict)
 		if grown := allocated() - before; grown > uint64(c.Files().Size())+allowance {
 			t.Oversize++
-			t.note("%s took %d MiB", c.What, grown>>20)
+			t.note("%s: reading it allocated %d MiB", c.What, grown>>20)
 		}
 	}
 	return t

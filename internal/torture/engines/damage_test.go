@@ -12,12 +12,12 @@ import (
 
 var (
 	masks     = flag.Int("masks", 1, "how many of the masks ^01 ^80 ^FF =00 are applied to each byte")
-	truncated = flag.Bool("truncate", true, "also cut each file at each length")
+	truncated = flag.Bool("truncate", true, "also truncate each file to each shorter length")
 	only      = flag.String("only", "", "the only engine to run")
 )
 
-// TestDamage prints what each engine returns from damaged files. It fails only for
-// sift: the others' figures are for comparison.
+// TestDamage logs what each engine returns from damaged files. It fails only for sift: the results of
+// the others are for comparison.
 func TestDamage(t *testing.T) {
 	tmp := t.TempDir()
 	if _, err := os.Stat("/dev/shm"); err == nil {
