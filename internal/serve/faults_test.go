@@ -364,12 +364,14 @@ func testUnauthenticatedBudget(t *testing.T) {
 		t.Fatal(got)
 	}
 	half := "*10\r\n" + strings.Repeat("$16000\r\n"+strings.Repeat("x", 16000)+"\r\n", 9) + "$16000\r\n"
+	var halves []net.Conn
 	for range 60 {
 		conn, err := net.Dial("tcp", s.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer conn.Close()
+		halves = append(halves, conn)
 		io.WriteString(conn, half)
 	}
 	large := strings.Repeat("v", 1<<20)
@@ -389,6 +391,14 @@ func testUnauthenticatedBudget(t *testing.T) {
 	}
 	d.conn.Close()
 	c.conn.Close()
+	for _, conn := range halves {
+		conn.Close()
+	}
+	for deadline := time.Now().Add(10 * time.Second); s.requestBytes.Load() != 0 || s.unauthBytes.Load() != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("without clients, %d bytes are taken, %d of them without the password", s.requestBytes.Load(), s.unauthBytes.Load())
+		}
+	}
 }
 
 // The expiry index has at most one entry per key.

@@ -236,6 +236,7 @@ func testStoreFails(t *testing.T) {
 
 // A client that reads its replies only after it has sent all of a long pipeline gets them all.
 func TestLongPipeline(t *testing.T) {
+	defer func() { way = loops }()
 	for _, way = range []serving{loops, handedOn} {
 		s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 		if s.cfg.NoLoops || runtime.GOOS != "linux" {
