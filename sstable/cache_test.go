@@ -16,7 +16,8 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// ringBytes walks over the cache, checks its structure and sums up its contents.
+// ringBytes walks the rings of the cache, checks their structure and returns the sum of their bytes
+// and blocks.
 func ringBytes(t *testing.T, c *BlockCache) (sum int64, blocks int) {
 	t.Helper()
 	for i := range c.shards {
@@ -261,8 +262,8 @@ func TestBuffer(t *testing.T) {
 	}
 }
 
-// TestCacheConcurrent: concurrent lookups, scans and releases, with a cache that is too
-// small.
+// TestCacheConcurrent checks concurrent lookups and scans, with releases in between, when the cache
+// is too small for the tables.
 func TestCacheConcurrent(t *testing.T) {
 	list := numbered(2000)
 	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 500, Filter: filter.Bloom(10)})
@@ -305,8 +306,8 @@ func TestCacheConcurrent(t *testing.T) {
 	}
 }
 
-// TestDontFillCache: a scan with DontFillCache uses cached blocks, adds none, and makes
-// no garbage.
+// TestDontFillCache checks that a scan with DontFillCache uses cached blocks, adds none, and does
+// not allocate.
 func TestDontFillCache(t *testing.T) {
 	list := numbered(3000)
 	data, info := buildTable(t, list, nil)
@@ -342,8 +343,8 @@ func TestDontFillCache(t *testing.T) {
 	}
 }
 
-// TestNoAllocations: neither a filter probe nor a Get in a cached block allocates, also
-// if keys are long or have versions.
+// TestNoAllocations checks that neither a filter probe nor a Get in a cached block allocates, even
+// if keys are long or have many versions.
 func TestNoAllocations(t *testing.T) {
 	var list []kv
 	for i := range 200 {
@@ -518,7 +519,8 @@ func TestAdmitBounds(t *testing.T) {
 	}
 }
 
-// TestGhosts: the ghost entries are reallocated only if their number is far off.
+// TestGhosts checks that the ghost entries are reallocated only if there are fewer than required,
+// or more than twice as many.
 func TestGhosts(t *testing.T) {
 	const n = 1000
 	c := NewBlockCache(n * ghostShare)

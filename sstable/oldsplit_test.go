@@ -50,7 +50,7 @@ func TestSplitWithoutSymbols(t *testing.T) {
 		has := i < len(keys) && bytes.Compare(keys[i], to) < 0
 		may := h.mayContain(from, to)
 		if has && !may {
-			t.Fatalf("%q to %q is excluded, but has %q", from, to, keys[i])
+			t.Fatalf("%q to %q is excluded, but holds %q", from, to, keys[i])
 		}
 		if !may {
 			excluded++

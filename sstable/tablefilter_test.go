@@ -13,10 +13,10 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// alwaysMaybe is a policy whose filters exclude nothing.
-type alwaysMaybe struct{ hashList }
+// excludesNothing is a policy whose filters exclude nothing.
+type excludesNothing struct{ hashList }
 
-func (p alwaysMaybe) Open(units [][]byte) (filter.Reader, error) {
+func (p excludesNothing) Open(units [][]byte) (filter.Reader, error) {
 	return &hashListReader{p: p.hashList, partial: true}, nil
 }
 
@@ -29,8 +29,8 @@ func lookup(r *Reader, key string) (string, bool, error) {
 	return string(v), found, err
 }
 
-// TestFilterNeverMatters: results are the same with the filter, without it, and with one
-// that always returns true; with it, absent keys cost no read.
+// TestFilterNeverMatters checks that lookups return the same with the filter, without it, and with
+// one that excludes nothing. With the filter, absent keys cost no read.
 func TestFilterNeverMatters(t *testing.T) {
 	list := numbered(500)
 	var probes, excluded atomic.Int64
@@ -46,7 +46,7 @@ func TestFilterNeverMatters(t *testing.T) {
 	}
 	with := open(&ReaderOptions{Policies: []filter.Policy{policy}})
 	without := open(&ReaderOptions{IgnoreFilter: true})
-	always := open(&ReaderOptions{Policies: []filter.Policy{alwaysMaybe{}}})
+	always := open(&ReaderOptions{Policies: []filter.Policy{excludesNothing{}}})
 	if s, _ := without.FilterStatus(); s != FilterIgnored || without.Filter() != nil {
 		t.Errorf("ignored filter: %v", s)
 	}
@@ -69,17 +69,17 @@ func TestFilterNeverMatters(t *testing.T) {
 	}
 }
 
-// askMeanwhile probes the reader's filter for the list's keys, none of which it may
-// exclude, on two goroutines until stop is called.
-func askMeanwhile(t *testing.T, r *Reader, list []kv) (stop func()) {
+// probeMeanwhile probes the reader's filter for the keys of the list, none of which it may exclude,
+// on two goroutines until stop is called.
+func probeMeanwhile(t *testing.T, r *Reader, list []kv) (stop func()) {
 	t.Helper()
 	var wg sync.WaitGroup
-	over := make(chan struct{})
+	done := make(chan struct{})
 	for range 2 {
 		wg.Go(func() {
 			for i := 0; ; i++ {
 				select {
-				case <-over:
+				case <-done:
 					return
 				default:
 				}
@@ -91,12 +91,12 @@ func askMeanwhile(t *testing.T, r *Reader, list []kv) (stop func()) {
 		})
 	}
 	return func() {
-		close(over)
+		close(done)
 		wg.Wait()
 	}
 }
 
-// TestFilterUnits loads and drops units during concurrent lookups.
+// TestFilterUnits loads and drops units during concurrent lookups, none of which may miss a key.
 func TestFilterUnits(t *testing.T) {
 	list := numbered(30)
 	data, info := buildTable(t, list, &WriterOptions{Filter: hashList{unitKeys: 1}})
@@ -110,7 +110,7 @@ func TestFilterUnits(t *testing.T) {
 	if none := openTable(t, data, &ReaderOptions{Policies: []filter.Policy{hashList{}}, MaxFilterUnits: -1}); none.Filter() != nil || none.NumFilterUnits() != 31 {
 		t.Errorf("%d units are held, %d can be loaded", none.HeldFilterSteps(), none.NumFilterUnits())
 	}
-	stop := askMeanwhile(t, r, list)
+	stop := probeMeanwhile(t, r, list)
 	absent := filter.NewKey([]byte("absent"))
 	for _, n := range []int{0, 31, 30, 1, 31, 31, 0, 0, 7, 31} {
 		if err := r.LoadFilterSteps(n); err != nil {
@@ -207,7 +207,7 @@ type unfinishedWriter struct {
 
 func (w unfinishedWriter) Finish() ([][]byte, error) { return w.p.units, w.p.err }
 
-// TestFilterStates has each reason for having no filter.
+// TestFilterStates checks FilterStatus for each reason why a table may have no filter.
 func TestFilterStates(t *testing.T) {
 	list := numbered(20)
 	data, _ := buildTable(t, list, &WriterOptions{Filter: hashList{}})
@@ -316,16 +316,16 @@ func TestFilterSteps(t *testing.T) {
 	if sums[12] != int64(info.FilterBytes) {
 		t.Errorf("all steps take %d bytes, the filter %d", sums[12], info.FilterBytes)
 	}
-	stop := askMeanwhile(t, r, list)
-	ask := func() (maybe int) {
+	stop := probeMeanwhile(t, r, list)
+	falsePositives := func() (n int) {
 		for i := range 20_000 {
 			if r.MayContain(filter.NewKey(fmt.Appendf(nil, "absent%d", i))) {
-				maybe++
+				n++
 			}
 		}
-		return maybe
+		return n
 	}
-	var maybe [13]int
+	var positives [13]int
 	steps := []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 10, 7, 6, 3, 2, 0, 9, 12, 1, 12, 5, 0, 12}
 	for _, n := range steps {
 		if err := r.LoadFilterSteps(n); err != nil {
@@ -335,16 +335,16 @@ func TestFilterSteps(t *testing.T) {
 		if r.HeldFilterSteps() != n || held > sums[n]+blockTrailerLen*int64(n/4) || held < sums[n]*95/100 {
 			t.Errorf("%d steps: %d are held, %d bytes of %d", n, r.HeldFilterSteps(), held, sums[n])
 		}
-		got := ask()
-		if maybe[n] == 0 {
-			maybe[n] = got
-		} else if maybe[n] != got {
-			t.Errorf("%d steps: %d false positives among 20,000 absent keys, %d before", n, got, maybe[n])
+		got := falsePositives()
+		if positives[n] == 0 {
+			positives[n] = got
+		} else if positives[n] != got {
+			t.Errorf("%d steps: %d false positives among 20,000 absent keys, %d before", n, got, positives[n])
 		}
 	}
 	for n := range 12 {
-		if maybe[n+1]*10 > maybe[n]*9 {
-			t.Errorf("%d false positives with %d steps, %d with one more", maybe[n], n, maybe[n+1])
+		if positives[n+1]*10 > positives[n]*9 {
+			t.Errorf("%d false positives with %d steps, %d with one more", positives[n], n, positives[n+1])
 		}
 	}
 	stop()

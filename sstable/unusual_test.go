@@ -13,8 +13,8 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// Tests of what happens only to tables of other programs, to damaged ones, and to very large
-// entries.
+// These tests cover cases that occur only in tables of other programs, in damaged tables, and with
+// very large entries.
 
 // namedBlocks returns the handles of a table's index, metaindex and metaindex entries, by name.
 func namedBlocks(r *Reader) map[string]Handle {
@@ -26,8 +26,8 @@ func namedBlocks(r *Reader) map[string]Handle {
 	return handles
 }
 
-// TestOpenOfMalformed: a table whose index is malformed, with a valid checksum, cannot be opened;
-// one with a malformed metaindex, or malformed properties, has no filter that can be used.
+// TestOpenOfMalformed checks that a table whose index is malformed but has a valid checksum cannot
+// be opened, and that one with a malformed metaindex or malformed properties has no usable filter.
 func TestOpenOfMalformed(t *testing.T) {
 	good, _ := buildTable(t, numbered(50), &WriterOptions{DisableCompression: true, Filter: hashList{}})
 	handles := namedBlocks(openTable(t, good, nil))
@@ -51,8 +51,8 @@ func TestOpenOfMalformed(t *testing.T) {
 	}
 }
 
-// TestUncompressableMeta: a metaindex that claims to be compressed, and is not, is damage; so is a
-// filter unit of any other type than that of plain blocks.
+// TestUncompressableMeta checks that a metaindex that claims to be compressed, but is not, is
+// damaged, as is a filter unit of any type other than plain.
 func TestUncompressableMeta(t *testing.T) {
 	good, _ := buildTable(t, numbered(50), &WriterOptions{DisableCompression: true, Filter: hashList{}})
 	for name, h := range namedBlocks(openTable(t, good, nil)) {
@@ -61,7 +61,7 @@ func TestUncompressableMeta(t *testing.T) {
 		}
 		data := bytes.Clone(good)
 		data[h.Offset+h.Length] = typeSnappy
-		clear(data[h.Offset : h.Offset+1]) // no bytes when decompressed, and then there are some
+		clear(data[h.Offset : h.Offset+1]) // a decoded length of 0, with data after it
 		fixChecksums(data)
 		r := openTable(t, data, &ReaderOptions{Policies: []filter.Policy{hashList{}}})
 		if state, err := r.FilterStatus(); state != FilterDamaged || !errors.Is(err, base.ErrCorruption) {
@@ -70,8 +70,8 @@ func TestUncompressableMeta(t *testing.T) {
 	}
 }
 
-// TestWithoutProperties: a table of another program has no filter of prefixes, and no known size of
-// its filter.
+// TestWithoutProperties checks that a table of another program has no prefix filter, and that the
+// bits per key of its filter are unknown.
 func TestWithoutProperties(t *testing.T) {
 	data, _ := levelDBTable([]string{"a", "b"}, []byte{0})
 	r := openTable(t, data, nil)
@@ -187,8 +187,8 @@ func TestIndexUnreadable(t *testing.T) {
 	}
 }
 
-// TestBackOverLongKeys: an iterator visits all entries when it moves backward over more bytes of
-// keys than it keeps.
+// TestBackOverLongKeys checks that an iterator visits all entries when it moves backward over more
+// bytes of keys than it keeps.
 func TestBackOverLongKeys(t *testing.T) {
 	var list []kv
 	for i := range 40 {
@@ -207,7 +207,7 @@ func TestBackOverLongKeys(t *testing.T) {
 		}
 	}
 	if i != 0 || it.Err() != nil {
-		t.Errorf("it ends at entry %d, %v", i, it.Err())
+		t.Errorf("the iterator stops at entry %d, %v", i, it.Err())
 	}
 }
 
@@ -257,7 +257,7 @@ func TestRestartWithinEntry(t *testing.T) {
 	}
 	for ok := it.Last(); ok; ok = it.Prev() {
 		if n--; n < 0 {
-			t.Fatal("Prev goes on")
+			t.Fatal("Prev does not stop")
 		}
 	}
 	if !errors.Is(it.Err(), base.ErrCorruption) {
@@ -265,8 +265,8 @@ func TestRestartWithinEntry(t *testing.T) {
 	}
 }
 
-// TestRestartPastEntry: to move back from an entry, an iterator decodes the entries from the restart
-// before it on. If none of them ends at the entry, the block is damaged.
+// TestRestartPastEntry checks that moving back from an entry fails if no entry that is decoded from
+// the restart before it ends where the entry begins: then the block is damaged.
 func TestRestartPastEntry(t *testing.T) {
 	key := func(s string) []byte { return kv{s, 1, KindSet, ""}.ikey() }
 	build := func(inner []byte) *block {
@@ -456,8 +456,8 @@ func TestRangeFilterOfAnother(t *testing.T) {
 	}
 }
 
-// TestVerifyOpensFilter: Verify opens the filter again; units that have become unknown are no fault,
-// and those that have become malformed are one.
+// TestVerifyOpensFilter checks that Verify opens the filter again: units whose family has become
+// unknown are no fault, and those that have become malformed are one.
 func TestVerifyOpensFilter(t *testing.T) {
 	data, _ := buildTable(t, numbered(50), &WriterOptions{Filter: hashList{}})
 	for _, c := range []struct {
@@ -480,7 +480,8 @@ func TestVerifyOpensFilter(t *testing.T) {
 	}
 }
 
-// TestPropertiesOfEmptyTable: properties that name keys are a fault of a table without entries.
+// TestPropertiesOfEmptyTable checks that Verify reports properties that name keys in a table
+// without entries.
 func TestPropertiesOfEmptyTable(t *testing.T) {
 	data, _ := buildTable(t, nil, nil)
 	r := openTable(t, data, nil)
@@ -494,6 +495,6 @@ func TestPropertiesOfEmptyTable(t *testing.T) {
 // TestGarbageOfNewPool: a pool that has never allocated anything has no garbage.
 func TestGarbageOfNewPool(t *testing.T) {
 	if new(FilterPool).muchGarbage() {
-		t.Error("there is much")
+		t.Error("muchGarbage is true")
 	}
 }

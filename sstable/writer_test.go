@@ -14,7 +14,8 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// TestAddErrors: entries that must not be added.
+// TestAddErrors checks that Add rejects entries that are out of order, invalid or too large, and
+// that later calls return the same error.
 func TestAddErrors(t *testing.T) {
 	for _, c := range []struct {
 		desc  string
@@ -120,7 +121,7 @@ func (f *failingWriter) Write(p []byte) (int, error) {
 	return 0, errDisk
 }
 
-// TestWriteErrors fails each write in turn: Add or Finish returns an error.
+// TestWriteErrors lets each write fail in turn: Add or Finish must return an error.
 func TestWriteErrors(t *testing.T) {
 	for _, short := range []bool{false, true} {
 		for n := 0; ; n++ {
@@ -147,7 +148,7 @@ func TestWriteErrors(t *testing.T) {
 	}
 }
 
-// TestEmptyTable: a table without entries is a table.
+// TestEmptyTable checks that a table without entries can be written, read and verified.
 func TestEmptyTable(t *testing.T) {
 	if _, info := buildTable(t, nil, &WriterOptions{Range: filter.Range(14, 0)}); info.FilterErr != nil || info.RangePolicy != "" {
 		t.Errorf("an empty table's range filter: %v, %q", info.FilterErr, info.RangePolicy)
@@ -347,7 +348,7 @@ func TestApproximateOffset(t *testing.T) {
 	}
 }
 
-// TestIntrospection checks the methods for dumps of tables.
+// TestIntrospection checks the methods that dump a table.
 func TestIntrospection(t *testing.T) {
 	data, info := buildTable(t, numbered(500), &WriterOptions{Filter: hashList{}})
 	r := openTable(t, data, nil)
@@ -372,7 +373,8 @@ func TestIntrospection(t *testing.T) {
 	}
 }
 
-// TestEstimatedBytes: the estimate grows with each entry.
+// TestEstimatedBytes checks that the estimate does not shrink as entries are added, and ends close
+// to the size of the data.
 func TestEstimatedBytes(t *testing.T) {
 	w := NewWriter(&bytes.Buffer{}, &WriterOptions{DisableCompression: true})
 	if w.EstimatedBytes() != 0 {
