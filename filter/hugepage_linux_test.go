@@ -44,8 +44,8 @@ func TestHugePages(t *testing.T) {
 		skip := int(-uintptr(unsafe.Pointer(&b[0])) % huge)
 		return b[skip : skip+size]
 	}
-	// Huge pages may run out: the test fails only after three failures in a row, each just after the
-	// kernel has provided a huge page.
+	// Huge pages may run out: the test fails only after three failures in a row, each just after
+	// the kernel has provided a huge page.
 	for range 3 {
 		probe := region()
 		probe[0] = 0

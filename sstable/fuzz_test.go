@@ -12,8 +12,8 @@ import (
 )
 
 // FuzzReader checks that arbitrary bytes, opened as a table, cause no panic and allocate a bounded
-// amount of memory. With fix, the checksums of the blocks that the footer and the index refer to are
-// made valid, so that inputs get past them. Coverage varies slightly from run to run, so use
+// amount of memory. With fix, the checksums of the blocks that the footer and the index refer to
+// are made valid, so that inputs get past them. Coverage varies slightly from run to run, so use
 // -fuzzminimizetime 1x.
 func FuzzReader(f *testing.F) {
 	data, _ := damageTable(f)

@@ -64,8 +64,8 @@ func TestNeighbors(t *testing.T) {
 	}
 }
 
-// checkNeighbors compares Get and seeks of the keys in the list, and of keys close to them, with the
-// list, which must be sorted.
+// checkNeighbors compares Get and seeks of the keys in the list, and of keys close to them, with
+// the list, which must be sorted.
 func checkNeighbors(t *testing.T, name string, r *Reader, list []kv) {
 	t.Helper()
 	keys := []string{"", "\x00", "\xff", strings.Repeat("\xff", 30)}

@@ -22,7 +22,8 @@ func sized(n int) int {
 func member(i int) string    { return "user:" + strconv.Itoa(i) }
 func nonMember(i int) string { return "ghost:" + strconv.Itoa(i) }
 
-// measureFPR returns the fraction of non-members for which has returns true. probes is their number.
+// measureFPR returns the fraction of non-members for which has returns true. probes is their
+// number.
 func measureFPR(probes int, has func(string) bool) float64 {
 	n := 0
 	for i := range probes {
