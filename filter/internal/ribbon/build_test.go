@@ -53,8 +53,8 @@ func (f Filter) bits(n int) float64 {
 	return float64(size*8) / float64(n)
 }
 
-// checkLookups checks that there are no false negatives, and that single lookups, batches and the definition
-// agree. It returns the FPR, measured with the given number of absent hashes.
+// checkLookups checks that there are no false negatives, and that single lookups, batches and the
+// definition agree. It returns the FPR, measured with the given number of absent hashes.
 func checkLookups(t *testing.T, tab *Table, h []uint64, absent int) float64 {
 	t.Helper()
 	maybe := make([]bool, Batch)
