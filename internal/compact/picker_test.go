@@ -102,15 +102,15 @@ func TestScript(t *testing.T) {
 		got      string
 		line     int
 	)
-	asked := false
+	pending := false
 	for sc := bufio.NewScanner(f); sc.Scan(); {
 		line++
 		text := strings.TrimSpace(sc.Text())
 		verb, rest, _ := strings.Cut(text, " ")
-		if asked && verb != "=" {
-			t.Errorf("line %d: no plan after a question", line)
+		if pending && verb != "=" {
+			t.Errorf("line %d: the line before needs a plan after it", line)
 		}
-		asked = verb == "pick" || verb == "range" || verb == "idle"
+		pending = verb == "pick" || verb == "range" || verb == "idle"
 		switch verb {
 		case "", "#":
 		case "version":
@@ -139,13 +139,13 @@ func TestScript(t *testing.T) {
 			if got != rest {
 				t.Errorf("line %d: got  %s\n          want %s", line, got, rest)
 			}
-			got = "nothing was asked"
+			got = "no plan was requested"
 		default:
 			t.Fatalf("line %d: %q", line, text)
 		}
 	}
-	if line < 20 || asked {
-		t.Fatalf("the script has %d lines, and ends with a question: %t", line, asked)
+	if line < 20 || pending {
+		t.Fatalf("the script has %d lines, and lacks the last plan: %t", line, pending)
 	}
 }
 
@@ -183,7 +183,7 @@ func TestPointer(t *testing.T) {
 	}
 }
 
-// TestPickOld: a table made since the compaction began is left where it is.
+// TestPickOld checks that a table written since the compaction began stays where it is.
 func TestPickOld(t *testing.T) {
 	v := parseVersion(t, "L0: 7:x-z 5:a-c")
 	for before, want := range map[uint64]string{5: "none", 6: "L0 [5] L1 [] move until c", 7: "L0 [5] L1 [] move until c", 8: "L0 [7 5] L1 [] until z"} {
@@ -347,7 +347,7 @@ func checkPlan(t *testing.T, v *manifest.Version, p *Plan) {
 	}
 }
 
-// TestLevelBase: level 1 is an eighth of the tree between its bounds.
+// TestLevelBase checks that the target size of level 1 is an eighth of the tree, within its bounds.
 func TestLevelBase(t *testing.T) {
 	for _, tc := range []struct {
 		min, level1, level2, level3, want uint64
@@ -379,7 +379,8 @@ func TestLevelBase(t *testing.T) {
 	}
 }
 
-// TestLastTableBytes: a tree of a given size has tables for the level that it reaches.
+// TestLastTableBytes checks that the tables of a tree have the size for the level that a tree of
+// its size reaches.
 func TestLastTableBytes(t *testing.T) {
 	cfg := Config{TableBytes: 8 << 20, LevelBaseBytes: 64 << 20, LevelMultiplier: 10, MaxTableBytes: 100 << 20}
 	for _, c := range []struct{ size, want uint64 }{

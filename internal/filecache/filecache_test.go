@@ -92,7 +92,7 @@ func TestBound(t *testing.T) {
 		mustRead(t, files, i%len(files))
 	}
 	if opens > 1 {
-		t.Errorf("a file that is read all the time was opened %d times", opens)
+		t.Errorf("a file that is read constantly was opened %d times", opens)
 	}
 	faulty.SetHook(nil)
 	checkClosed(t, c, files, faulty)

@@ -48,8 +48,8 @@ func newManager(pool *sstable.FilterPool, budget int64, tables ...Table) *Manage
 	}}
 }
 
-// TestHeat: of two filters that do not both fit, more steps are loaded of the one whose table gets
-// the lookups, and that changes when the other table gets them.
+// TestHeat checks that of two filters that do not both fit, more steps are loaded of the one whose
+// table gets the lookups, also when the lookups move to the other table.
 func TestHeat(t *testing.T) {
 	var pool sstable.FilterPool
 	a, b := newTable(t, &pool), newTable(t, &pool)

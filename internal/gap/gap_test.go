@@ -28,7 +28,7 @@ func key(s string) []byte {
 	return []byte(s)
 }
 
-// TestSet: the gaps that walks add and writes cut, step by step.
+// TestSet checks, step by step, which gaps walks add and writes cut.
 func TestSet(t *testing.T) {
 	for _, tt := range []struct{ desc, steps, want string }{
 		{"a walk forward", "walk a z 7 100 m", `["a","m")@7*100`},

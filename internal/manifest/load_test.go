@@ -230,7 +230,7 @@ func TestLoadRefuses(t *testing.T) {
 		{"a foreign field", logOf(t, []byte{0x64, 0x00}), "tag 100", true},
 		{"overlapping tables", manifestOf(t, counters(), overlap), "000004 and 000005 of level 3 overlap", false},
 		{"an unknown table deleted", manifestOf(t, counters(), &Edit{Deleted: []DeletedTable{{2, 77}}}), "000077", false},
-		{"rubbish in an edit", logOf(t, counters().appendTo(nil), []byte{2}), "ends too early", false},
+		{"garbage in an edit", logOf(t, counters().appendTo(nil), []byte{2}), "ends too early", false},
 	} {
 		dir := writeFiles(t, map[string]string{"CURRENT": "MANIFEST-000008\n", "MANIFEST-000008": tc.manifest})
 		_, err := Load(vfs.OS, dir)
@@ -310,8 +310,8 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestDamageOfLongEdit has an edit over three blocks, as a crash may leave it:
-// one block missing between others that were written.
+// TestDamageOfLongEdit clears part of one block of an edit over three blocks, as a crash may: the
+// edit is dropped, unless another edit after it proves that it was finished.
 func TestDamageOfLongEdit(t *testing.T) {
 	long := new(Edit)
 	for i := range uint64(1500) {

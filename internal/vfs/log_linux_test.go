@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newLog returns a log that has a window. It skips the test where there can be none.
+// newLog returns a log that has a window. It skips the test if none is possible.
 func newLog(t *testing.T, name string) *mappedLog {
 	t.Helper()
 	f, err := OS.CreateLog(name)
@@ -104,8 +104,8 @@ func TestLogWithoutRoom(t *testing.T) {
 	full.Close()
 }
 
-// TestLogFails: system errors are returned where they matter, and a log that cannot have a window
-// continues without.
+// TestLogFails checks that system errors are returned where they matter, and that a log that cannot
+// have a window continues without one.
 func TestLogFails(t *testing.T) {
 	dir := t.TempDir()
 	if f, err := OS.CreateLog(filepath.Join(dir, "none", "log")); err == nil || f != nil {

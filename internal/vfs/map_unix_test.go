@@ -32,7 +32,7 @@ func newMapped(t *testing.T, n int) (f File, name string, content []byte) {
 	return f, name, content
 }
 
-// TestMappedReads: a mapped file reads like any other, also at its end.
+// TestMappedReads checks that a mapped file reads like any other, even at its end.
 func TestMappedReads(t *testing.T) {
 	f, name, content := newMapped(t, 300_000)
 	plain, err := OS.Open(name)

@@ -12,8 +12,8 @@ import (
 	"github.com/siftdb/sift/internal/vfs"
 )
 
-// TestLog makes writes of all lengths to a log. At any moment another reader finds
-// them, followed only by zeros; after Close the log ends with them.
+// TestLog writes all lengths to a log. At any moment another reader must find what was written,
+// followed only by zeros; after Close the log must end with it.
 func TestLog(t *testing.T) {
 	eachFS(t, func(t *testing.T, fsys vfs.FS, dir string) {
 		r := rand.New(rand.NewPCG(1, 2))
