@@ -226,7 +226,7 @@ func TestSwappedFilters(t *testing.T) {
 	}
 }
 
-// TestVerifyBeyondChecksums: Verify finds faults that no checksum detects.
+// TestVerifyBeyondChecksums checks that Verify finds faults that no checksum detects.
 func TestVerifyBeyondChecksums(t *testing.T) {
 	list := numbered(50)
 	wantFault := func(desc string, data []byte) {
@@ -339,7 +339,7 @@ func (w lyingWriter) Add(k filter.Key) {
 	w.Writer.Add(filter.NewKey(append([]byte("not "), k.Bytes...)))
 }
 
-// TestMalformedEntriesInIterators: at a malformed entry an iterator stops with an error,
+// TestMalformedEntriesInIterators checks that an iterator stops with an error at a malformed entry,
 // in both directions, or, with SkipDamaged, continues after the block.
 func TestMalformedEntriesInIterators(t *testing.T) {
 	key := func(s string) []byte { return base.AppendInternalKey(nil, []byte(s), 1, KindSet) }
@@ -494,7 +494,7 @@ func TestReadErrors(t *testing.T) {
 	}
 }
 
-// TestMalformedRestarts: lookups and seeks in a block with wrong restarts return an
+// TestMalformedRestarts checks that lookups and seeks in a block with wrong restarts return an
 // error.
 func TestMalformedRestarts(t *testing.T) {
 	key := func(s string) []byte { return base.AppendInternalKey(nil, []byte(s), 1, KindSet) }
@@ -546,7 +546,7 @@ func TestMalformedRestarts(t *testing.T) {
 	}
 }
 
-// TestUncompressable: a data block that cannot be decompressed is an error, with and
+// TestUncompressable checks that a data block that cannot be decompressed is an error, with and
 // without a cache.
 func TestUncompressable(t *testing.T) {
 	var buf bytes.Buffer
@@ -724,7 +724,7 @@ func (r shortReads) ReadAt(p []byte, off int64) (int, error) {
 	return r.ReaderAt.ReadAt(p, off)
 }
 
-// TestReadaheadFails: blocks that cannot be read together are read one by one.
+// TestReadaheadFails checks that blocks that cannot be read together are read one by one.
 func TestReadaheadFails(t *testing.T) {
 	list := numbered(300)
 	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 200})
@@ -749,7 +749,8 @@ func (r *longestRead) ReadAt(p []byte, off int64) (int, error) {
 	return r.ReaderAt.ReadAt(p, off)
 }
 
-// TestReadahead: the size of an iterator's reads grows with the table, and it reads nothing twice.
+// TestReadahead checks that the size of an iterator's reads grows with the table, and that it reads
+// nothing twice.
 func TestReadahead(t *testing.T) {
 	for _, tt := range []struct {
 		entries     int // of 1 KiB

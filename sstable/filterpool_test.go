@@ -164,8 +164,8 @@ func TestMoveFilter(t *testing.T) {
 	}
 }
 
-// TestMoveChangedFilter: a filter whose memory has been corrupted is dropped when it is moved, so
-// that MayContain returns true.
+// TestMoveChangedFilter checks that a filter whose memory has been corrupted is dropped when it is
+// moved, so that MayContain returns true.
 func TestMoveChangedFilter(t *testing.T) {
 	var pool FilterPool
 	list := numbered(30_000)
@@ -201,7 +201,8 @@ func TestMoveChangedFilter(t *testing.T) {
 	}
 }
 
-// TestFilterPoolLimit: filters may take exactly the limit, and a claim of no bytes always succeeds.
+// TestFilterPoolLimit checks that filters may take exactly the limit, and that a claim of no bytes
+// always succeeds.
 func TestFilterPoolLimit(t *testing.T) {
 	var p FilterPool
 	p.SetLimit(1000)
@@ -242,8 +243,8 @@ func (w *claimWatcher) ReadAt(p []byte, off int64) (int, error) {
 	return w.ReaderAt.ReadAt(p, off)
 }
 
-// TestClaimsCountOnce: while a filter is loaded unit by unit, its memory counts once, so that other
-// filters are not refused although they fit.
+// TestClaimsCountOnce checks that the memory of a filter counts once while it is loaded unit by
+// unit, so that other filters are not refused although they fit.
 func TestClaimsCountOnce(t *testing.T) {
 	data, _ := buildTable(t, numbered(30_000), &WriterOptions{Filter: filter.Ribbon(16)})
 	var pool FilterPool
@@ -309,7 +310,8 @@ func TestFilterSlabs(t *testing.T) {
 	}
 }
 
-// TestSparse: a pool is sparse if it wastes more than a small slab and more than a fifth.
+// TestSparse checks that a pool is sparse if it wastes more than a small slab and more than a
+// fifth.
 func TestSparse(t *testing.T) {
 	for _, tt := range []struct {
 		slab, live int64
@@ -335,8 +337,9 @@ func TestSparse(t *testing.T) {
 	}
 }
 
-// TestOffHeap: slabs are outside the heap where that is possible. They are freed once no reader and
-// no lookup can use them: if there are many, the pool itself calls the garbage collector.
+// TestOffHeap checks that slabs are outside the heap where that is possible, and are freed once no
+// reader and no lookup can use them. If there are many, the pool itself calls the garbage
+// collector.
 func TestOffHeap(t *testing.T) {
 	if !offheap.Available {
 		t.Skip("no memory outside the heap on this system")
@@ -399,8 +402,8 @@ func TestGarbageLeftOver(t *testing.T) {
 	}
 }
 
-// TestMuchGarbage: garbage slabs outside the heap may take an eighth of the limit or, without one, of
-// the other slabs, and 8 MiB in any case.
+// TestMuchGarbage checks that garbage slabs outside the heap may take an eighth of the limit or,
+// without one, of the other slabs, and 8 MiB in any case.
 func TestMuchGarbage(t *testing.T) {
 	for _, c := range []struct {
 		limit, inUse, garbage int64 // MiB
@@ -434,8 +437,8 @@ func (f *firstByte) MayContainMany([]filter.Key, []bool) {}
 func (f *firstByte) FPR() float64                        { return 0 }
 func (f *firstByte) SizeBytes() int                      { return len(f.bytes) }
 
-// TestCapacity: filters in the heap get half of the memory of a process; filters outside the heap
-// get all of it except the unused memory of their slabs.
+// TestCapacity checks that filters in the heap get half of the memory of a process; filters outside
+// the heap get all of it except the unused memory of their slabs.
 func TestCapacity(t *testing.T) {
 	var pool FilterPool
 	for _, memory := range []int64{0, 1 << 20, 2 * smallPool, 64 << 20, 1 << 30} {
@@ -468,8 +471,8 @@ func TestCapacity(t *testing.T) {
 	}
 }
 
-// TestOffHeapLookups: lookups continue while filters outside the heap are loaded, dropped, moved,
-// and their slabs freed.
+// TestOffHeapLookups checks that lookups continue while filters outside the heap are loaded,
+// dropped and moved, and their slabs are freed.
 func TestOffHeapLookups(t *testing.T) {
 	pool := FilterPool{held: smallPool}
 	const keys = 20_000

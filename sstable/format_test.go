@@ -244,8 +244,8 @@ func TestDecodeIndex(t *testing.T) {
 	}
 }
 
-// TestSnappyBomb: a block that claims far more bytes than it can decode to is rejected
-// before memory is allocated.
+// TestSnappyBomb checks that a block that claims far more bytes than it can decode to is rejected
+// with few allocations.
 func TestSnappyBomb(t *testing.T) {
 	bomb := []byte{0xff, 0xff, 0xff, 0xff, 0x0f, 0x00} // 4 GiB
 	if n := testing.AllocsPerRun(1, func() {
@@ -330,7 +330,7 @@ func TestDecodeProperties(t *testing.T) {
 	}
 }
 
-// TestWrongMagic: errors name the kinds of tables that are not supported.
+// TestWrongMagic checks that errors name the kinds of tables that are not supported.
 func TestWrongMagic(t *testing.T) {
 	for magic, want := range map[uint64]string{
 		0x88e241b785f4cff7: "RocksDB table, format_version 5",
@@ -413,7 +413,7 @@ func TestLongNames(t *testing.T) {
 	}
 }
 
-// TestMetaindexOrder: equal or descending names are damage.
+// TestMetaindexOrder checks that equal or descending names are damage.
 func TestMetaindexOrder(t *testing.T) {
 	for names, want := range map[string]error{"ab": nil, "aa": errKeyOrder, "ba": errKeyOrder} {
 		w := blockWriter{interval: 1}
@@ -426,7 +426,7 @@ func TestMetaindexOrder(t *testing.T) {
 	}
 }
 
-// TestReadHandle: a block, trailer included, may end exactly at the limit, and no later.
+// TestReadHandle checks that a block, trailer included, may end exactly at the limit, and no later.
 func TestReadHandle(t *testing.T) {
 	for _, tt := range []struct {
 		h     Handle

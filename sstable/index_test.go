@@ -98,8 +98,8 @@ func checkRank(t *testing.T, x *packedIndex, seps [][]byte, p uint64) {
 	}
 }
 
-// TestIndexCommon: the last separator, which shares no prefix with the others, does not affect the
-// prefix that those share.
+// TestIndexCommon checks that the last separator, which shares no prefix with the others, does not
+// affect the prefix that those share.
 func TestIndexCommon(t *testing.T) {
 	data, _ := buildTable(t, numbered(1000), &WriterOptions{BlockBytes: 200})
 	x := openTable(t, data, nil).index.Load()

@@ -109,7 +109,7 @@ func TestIndexPool(t *testing.T) {
 	}
 }
 
-// TestIndexPoolClock: the index that was not used is evicted.
+// TestIndexPoolClock checks that the index that was not used is evicted.
 func TestIndexPoolClock(t *testing.T) {
 	list := unshortened(3000)
 	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 300})
@@ -147,8 +147,8 @@ func TestIndexPoolClock(t *testing.T) {
 	}
 }
 
-// TestIndexPoolErrors: while an index cannot be read again, or is damaged, each read that needs it
-// returns an error.
+// TestIndexPoolErrors checks that each read that needs an index returns an error while the index
+// cannot be read again or is damaged.
 func TestIndexPoolErrors(t *testing.T) {
 	list := unshortened(3000)
 	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 300, DisableCompression: true})
@@ -210,8 +210,8 @@ func TestIndexPoolErrors(t *testing.T) {
 	}
 }
 
-// TestSmallIndexesStay: a small index stays in memory even if it exceeds the limit, until its table
-// is released.
+// TestSmallIndexesStay checks that a small index stays in memory even if it exceeds the limit,
+// until its table is released.
 func TestSmallIndexesStay(t *testing.T) {
 	list := numbered(3000)
 	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 300})
@@ -242,7 +242,8 @@ func TestSmallIndexesStay(t *testing.T) {
 	}
 }
 
-// TestIndexPoolLimit: indexes may take exactly the limit, and without a limit all stay.
+// TestIndexPoolLimit checks that indexes may take exactly the limit, and that all stay if there is
+// no limit.
 func TestIndexPoolLimit(t *testing.T) {
 	data, _ := buildTable(t, unshortened(3000), &WriterOptions{BlockBytes: 300})
 	pool := new(IndexPool)

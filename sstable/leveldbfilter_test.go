@@ -153,8 +153,8 @@ func TestLevelDBFilterBits(t *testing.T) {
 	}
 }
 
-// TestLevelDBFilterMalformed: a block that does not cover all data blocks, or has wrong offsets, is
-// rejected, since it would exclude keys.
+// TestLevelDBFilterMalformed checks that a block that does not cover all data blocks, or has wrong
+// offsets, is rejected, since it would exclude keys.
 func TestLevelDBFilterMalformed(t *testing.T) {
 	x := testIndex(t, []string{"g", "p"}, []uint64{0, 5000})
 	good := "8000000000000000" + "01" + "00000000" + "09000000" + "09000000" + "09000000" + "0b"
@@ -193,8 +193,8 @@ func TestLevelDBFilterMalformed(t *testing.T) {
 	}
 }
 
-// TestLevelDBFilterTooLong: a filter whose number of bits does not fit in 32 bits is rejected. One
-// of 2^32 bits would have no bits to probe.
+// TestLevelDBFilterTooLong checks that a filter whose number of bits does not fit in 32 bits is
+// rejected. One of 2^32 bits would have no bits to probe.
 func TestLevelDBFilterTooLong(t *testing.T) {
 	if strconv.IntSize < 64 {
 		t.Skip("the filter takes an eighth of the address space")
@@ -210,7 +210,8 @@ func TestLevelDBFilterTooLong(t *testing.T) {
 	}
 }
 
-// TestLevelDBFilterNotChecked: a malformed data block does not count as a check of the filter.
+// TestLevelDBFilterNotChecked checks that a malformed data block does not count as a check of the
+// filter.
 func TestLevelDBFilterNotChecked(t *testing.T) {
 	ikey := base.AppendInternalKey(nil, []byte("m"), 1, base.KindSet)
 	r := openTable(t, handmadeTable((&blockWriter{interval: 1}).finish(), ikey), nil)
@@ -223,8 +224,8 @@ func TestLevelDBFilterNotChecked(t *testing.T) {
 	}
 }
 
-// TestLevelDBFilterSigned: a filter of a LevelDB that hashed bytes as signed numbers excludes none
-// of its keys.
+// TestLevelDBFilterSigned checks that a filter of a LevelDB that hashed bytes as signed numbers
+// excludes none of its keys.
 func TestLevelDBFilterSigned(t *testing.T) {
 	key := []byte("key\xff\x80")
 	h := levelDBHash(key, true)
@@ -281,7 +282,7 @@ func TestLevelDBFilterProbesAllBlocks(t *testing.T) {
 	}
 }
 
-// TestLevelDBFilterCompressed: a compressed filter block counts with its size in memory.
+// TestLevelDBFilterCompressed checks that a compressed filter block counts with its size in memory.
 func TestLevelDBFilterCompressed(t *testing.T) {
 	const size = 64 << 10
 	block := append(bytes.Repeat([]byte{0xff}, size-1), 1)

@@ -10,8 +10,8 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// TestSplitWithoutSymbols: range filters of tables whose split has no symbols are probed for the 8
-// bytes after the prefix, and exclude no key.
+// TestSplitWithoutSymbols checks that range filters of tables whose split has no symbols are probed
+// for the 8 bytes after the prefix, and exclude no key.
 func TestSplitWithoutSymbols(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	var keys [][]byte

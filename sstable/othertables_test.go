@@ -9,8 +9,8 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// TestOtherTablesAreNamed: errors name the engine and the kind of an unsupported table, and the
-// compression of an unsupported block.
+// TestOtherTablesAreNamed checks that errors name the engine and the kind of an unsupported table,
+// and the compression of an unsupported block.
 func TestOtherTablesAreNamed(t *testing.T) {
 	check := func(err error, want string) {
 		t.Helper()

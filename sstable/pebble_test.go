@@ -93,7 +93,7 @@ func (memInfo) Sys() any           { return nil }
 
 var _ io.ReaderAt = memFile{}
 
-// TestPebbleV2Reads: pebble v2 reads sift's tables and uses their filters.
+// TestPebbleV2Reads checks that pebble v2 reads sift's tables and uses their filters.
 func TestPebbleV2Reads(t *testing.T) {
 	policy := pebblev2bloom.FilterPolicy(10)
 	var metrics pebblev2.FilterMetricsTracker
@@ -138,7 +138,7 @@ func TestPebbleV2Reads(t *testing.T) {
 	}, func() int64 { return metrics.Load().Hits })
 }
 
-// TestPebbleV1Reads: pebble v1 reads sift's tables and uses their filters.
+// TestPebbleV1Reads checks that pebble v1 reads sift's tables and uses their filters.
 func TestPebbleV1Reads(t *testing.T) {
 	policy := pebblev1bloom.FilterPolicy(10)
 	var metrics pebblev1.FilterMetricsTracker
@@ -182,8 +182,8 @@ func TestPebbleV1Reads(t *testing.T) {
 	}, func() int64 { return metrics.Load().Hits })
 }
 
-// TestPebbleReadsEveryFamily: pebble reads tables with filters of families that it does not
-// know.
+// TestPebbleReadsEveryFamily checks that pebble reads tables with filters of families that it does
+// not know.
 func TestPebbleReadsEveryFamily(t *testing.T) {
 	for _, policy := range []filter.Policy{nil, filter.Bloom(10), filter.Default()} {
 		var buf bytes.Buffer

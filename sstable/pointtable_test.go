@@ -292,8 +292,8 @@ func TestPointTableFlips(t *testing.T) {
 	}
 }
 
-// TestPointCollisions: a block with too many keys for one slot gets no point table, and keys with
-// the same tag are distinguished.
+// TestPointCollisions checks that a block with too many keys for one slot gets no point table, and
+// that keys with the same tag are distinguished.
 func TestPointCollisions(t *testing.T) {
 	b := newPointBlock(40)
 	for i := range maxPointProbe {
@@ -326,7 +326,8 @@ func TestPointCollisions(t *testing.T) {
 	}
 }
 
-// TestBlockLayout: the fields that a lookup in a cached block reads are in one cache line.
+// TestBlockLayout checks that the fields that a lookup in a cached block reads are in one cache
+// line.
 func TestBlockLayout(t *testing.T) {
 	if unsafe.Sizeof(uintptr(0)) != 8 {
 		t.Skip("pointers do not have 8 bytes")

@@ -207,7 +207,8 @@ func TestRangeOfUnknownPrefixer(t *testing.T) {
 	}
 }
 
-// TestLoadRangeBitsAgain: a filter that is loaded, not wanted or damaged is not read again.
+// TestLoadRangeBitsAgain checks that a filter that is loaded, not wanted or damaged is not read
+// again.
 func TestLoadRangeBitsAgain(t *testing.T) {
 	data, _ := buildTable(t, numbered(100), &WriterOptions{Range: filter.Range(14, 0)})
 	r := openTable(t, data, &ReaderOptions{MaxFilterUnits: -1})
@@ -240,7 +241,8 @@ func TestLoadRangeBitsAgain(t *testing.T) {
 	}
 }
 
-// TestFixedSplitName: names of splits at a fixed length can be parsed, and others cannot.
+// TestFixedSplitName checks that names of splits at a fixed length can be parsed, and that other
+// names cannot.
 func TestFixedSplitName(t *testing.T) {
 	for _, at := range []int{0, 1, 12} {
 		if got, ok := fixedSplit(fixedSplitName(at)); !ok || got != at {
@@ -254,8 +256,8 @@ func TestFixedSplitName(t *testing.T) {
 	}
 }
 
-// TestEndsPrefix: the first key after all keys with a prefix is the prefix without the bytes 0xff at
-// its end, and with the byte before them increased.
+// TestEndsPrefix checks that the first key after all keys with a prefix is the prefix without the
+// bytes 0xff at its end, and with its last byte then increased.
 func TestEndsPrefix(t *testing.T) {
 	for _, c := range []struct {
 		prefix, key string
@@ -284,7 +286,7 @@ func TestEndsPrefix(t *testing.T) {
 	}
 }
 
-// TestEmptyRange: a range that ends where it begins, or before, causes no panic.
+// TestEmptyRange checks that a range that ends where it begins, or before, causes no panic.
 func TestEmptyRange(t *testing.T) {
 	h := &heldRange{reader: exactRanges{}}
 	h.mayContain(nil, nil)

@@ -18,7 +18,7 @@ func TestSnappyExample(t *testing.T) {
 	}
 }
 
-// TestSnappyMalformed: handmade malformed blocks are rejected.
+// TestSnappyMalformed checks that handmade malformed blocks are rejected.
 func TestSnappyMalformed(t *testing.T) {
 	for _, c := range []struct {
 		desc  string
@@ -110,7 +110,7 @@ func againstSnappy(block []byte, place func(n int) []byte) error {
 	return nil
 }
 
-// snappyCases calls fn with blocks, whole and damaged: compressed digits, random bytes,
+// snappyCases calls fn with blocks, intact and damaged: compressed digits, random bytes,
 // runs and repetitions, and sequences of random elements.
 func snappyCases(fn func(block []byte)) {
 	rng := rand.New(rand.NewPCG(1, 2))

@@ -69,7 +69,7 @@ func TestSymbols(t *testing.T) {
 	}
 }
 
-// TestSymbolsOfDigits: decimal digits count as their values.
+// TestSymbolsOfDigits checks that decimal digits count as their values.
 func TestSymbolsOfDigits(t *testing.T) {
 	var sets byteSets
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -98,8 +98,8 @@ func TestSymbolsOfDigits(t *testing.T) {
 	}
 }
 
-// TestSymbolsAsText: the bytes of a position are up to four runs, or one if there are more, and
-// trailing positions where all keys have ended are left out.
+// TestSymbolsAsText checks that the bytes of a position are up to four runs, or one if there are
+// more, and that trailing positions where all keys have ended are left out.
 func TestSymbolsAsText(t *testing.T) {
 	for _, c := range []struct {
 		keys []string

@@ -140,8 +140,8 @@ func TestFilterUnits(t *testing.T) {
 	}
 }
 
-// TestDamagedUnit: the units before a damaged one can still be used, and the damage is
-// reported, whether it exists at open or occurs later.
+// TestDamagedUnit checks that the units before a damaged one can still be used, and that the damage
+// is reported, whether it exists at open or occurs later.
 func TestDamagedUnit(t *testing.T) {
 	data, _ := buildTable(t, numbered(30), &WriterOptions{Filter: hashList{unitKeys: 1}})
 	o := &ReaderOptions{Policies: []filter.Policy{hashList{}}, Path: "test.ldb"}
@@ -258,7 +258,7 @@ func TestFilterStates(t *testing.T) {
 	}
 }
 
-// TestFilterNames: names of units and families are not confused.
+// TestFilterNames checks that names of units and of families are not confused.
 func TestFilterNames(t *testing.T) {
 	meta := func(names ...string) (list []MetaBlock) {
 		for i, n := range names {
@@ -281,7 +281,7 @@ func TestFilterNames(t *testing.T) {
 	}
 }
 
-// TestEachUserKeyOnce: versions of a key are added to the filter once.
+// TestEachUserKeyOnce checks that versions of a key are added to the filter once.
 func TestEachUserKeyOnce(t *testing.T) {
 	var list []kv
 	for i := range 10 {
@@ -361,8 +361,8 @@ func TestFilterSteps(t *testing.T) {
 	}
 }
 
-// TestFilterStepsBounds: no more steps than FilterSteps returns can be loaded, a filter without a
-// pool is not moved, and a partial unit that cannot be read is not counted.
+// TestFilterStepsBounds checks that no more steps than FilterSteps returns can be loaded, that a
+// filter without a pool is not moved, and that a partial unit that cannot be read is not counted.
 func TestFilterStepsBounds(t *testing.T) {
 	data, _ := buildTable(t, numbered(40_000), &WriterOptions{Filter: filter.Ribbon(10)})
 	r := openTable(t, data, &ReaderOptions{MaxFilterUnits: -1})
@@ -400,7 +400,8 @@ func TestFilterStepsBounds(t *testing.T) {
 	}
 }
 
-// TestUnitChecksums: the properties must have the checksum of each unit, or none.
+// TestUnitChecksums checks that the properties must have the right checksum of each unit, or no
+// checksums.
 func TestUnitChecksums(t *testing.T) {
 	data, _ := buildTable(t, numbered(40_000), &WriterOptions{Filter: filter.Ribbon(10)})
 	for _, tt := range []struct {
@@ -423,8 +424,8 @@ func TestUnitChecksums(t *testing.T) {
 	}
 }
 
-// TestPrefixesOnly: a filter of another engine that holds only prefixes is not used, since it would
-// exclude keys.
+// TestPrefixesOnly checks that a filter of another engine that holds only prefixes is not used,
+// since it would exclude keys.
 func TestPrefixesOnly(t *testing.T) {
 	data, _ := buildTable(t, numbered(50), &WriterOptions{Filter: filter.RocksDBBloom(10)})
 	for value, want := range map[string]FilterState{"1": FilterOK, "0": FilterUnknown} {

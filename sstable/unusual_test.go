@@ -86,8 +86,8 @@ func TestWithoutProperties(t *testing.T) {
 	}
 }
 
-// TestLongPropertyName: a property whose name is longer than all known names is ignored, like
-// other unknown ones.
+// TestLongPropertyName checks that a property whose name is longer than all known names is ignored,
+// like other unknown ones.
 func TestLongPropertyName(t *testing.T) {
 	w := blockWriter{interval: 1}
 	for n := range maxPropertyName + 2 {
@@ -101,8 +101,9 @@ func TestLongPropertyName(t *testing.T) {
 	}
 }
 
-// TestLevelDBFilterUnchecked: LevelDB's filters are not used if none of the first blocks can be
-// read, if the index cannot be read, or, after a failed read, until the table is opened again.
+// TestLevelDBFilterUnchecked checks that LevelDB's filters are not used if none of the first blocks
+// can be read, if the index cannot be read, or, after a failed read, until the table is opened
+// again.
 func TestLevelDBFilterUnchecked(t *testing.T) {
 	keys := []string{"a", "b"}
 	all := append(bytes.Repeat([]byte{0xff}, 8), 1, 0, 0, 0, 0, 9, 0, 0, 0, 31) // it excludes nothing
@@ -163,8 +164,8 @@ func TestLevelDBFilterUnchecked(t *testing.T) {
 	}
 }
 
-// TestIndexUnreadable: if a table's index is not in memory and cannot be read, each move of an
-// iterator over the table fails.
+// TestIndexUnreadable checks that each move of an iterator fails if its table's index is not in
+// memory and cannot be read.
 func TestIndexUnreadable(t *testing.T) {
 	list := numbered(50)
 	data, _ := buildTable(t, list, nil)
@@ -211,8 +212,8 @@ func TestBackOverLongKeys(t *testing.T) {
 	}
 }
 
-// TestRestartWithinEntry: a restart offset that is not that of an entry, or whose entry shares bytes
-// with the previous one, is damage to iterators and to Verify.
+// TestRestartWithinEntry checks that iterators and Verify report a restart offset that is not that
+// of an entry, or whose entry shares bytes with the previous one, as damage.
 func TestRestartWithinEntry(t *testing.T) {
 	key := func(s string) []byte { return kv{s, 1, KindSet, ""}.ikey() }
 	w := blockWriter{interval: 2}
@@ -306,8 +307,8 @@ func TestRestartPastEntry(t *testing.T) {
 	}
 }
 
-// TestPointOfShortKey: a key that is shorter than the common prefix of a block's keys is not in the
-// block, and ranOff is set for it.
+// TestPointOfShortKey checks that a key that is shorter than the common prefix of a block's keys is
+// not in the block, and that ranOff is set for it.
 func TestPointOfShortKey(t *testing.T) {
 	v := strings.Repeat("v", 100)
 	var list []kv
@@ -331,8 +332,8 @@ func TestPointOfShortKey(t *testing.T) {
 	}
 }
 
-// TestAdmittedFromBuffer: a block in a buffer is admitted to the cache when it is needed again,
-// without another read.
+// TestAdmittedFromBuffer checks that a block in a buffer is admitted to the cache when it is needed
+// again, without another read.
 func TestAdmittedFromBuffer(t *testing.T) {
 	list := numbered(3000)
 	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 1000, DisableCompression: true})
@@ -401,9 +402,9 @@ func (w otherRangeWriter) Finish() ([]byte, error) {
 	return w.RangeWriter.Finish()
 }
 
-// TestRangeFilterOfAnother: a range filter of another package is loaded as a whole. One that cannot
-// be built is left out, one that its policy does not know is unknown, and one that it rejects is
-// damaged; none of them hides a key.
+// TestRangeFilterOfAnother checks that a range filter of another package is loaded as a whole. One
+// that cannot be built is left out, one that its policy does not know is unknown, and one that it
+// rejects is damaged; none of them hides a key.
 func TestRangeFilterOfAnother(t *testing.T) {
 	list := numbered(100)
 	policy := otherRange{RangePolicy: filter.Range(14, 0)}
@@ -492,7 +493,7 @@ func TestPropertiesOfEmptyTable(t *testing.T) {
 	}
 }
 
-// TestGarbageOfNewPool: a pool that has never allocated anything has no garbage.
+// TestGarbageOfNewPool checks that a pool that has never allocated anything has no garbage.
 func TestGarbageOfNewPool(t *testing.T) {
 	if new(FilterPool).muchGarbage() {
 		t.Error("muchGarbage is true")

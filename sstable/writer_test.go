@@ -76,7 +76,7 @@ func TestAddErrors(t *testing.T) {
 	}
 }
 
-// TestCompressionSaves: a block is compressed if that saves at least an eighth of it.
+// TestCompressionSaves checks that a block is compressed if that saves at least an eighth of it.
 func TestCompressionSaves(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	stored := map[bool]int{} // by whether it is compressed
@@ -177,7 +177,7 @@ func TestEmptyTable(t *testing.T) {
 	}
 }
 
-// TestBlockSizes: blocks do not exceed their maximum size and nearly fill it; large
+// TestBlockSizes checks that blocks do not exceed their maximum size and nearly fill it; large
 // entries have their own blocks.
 func TestBlockSizes(t *testing.T) {
 	list := numbered(2000)
@@ -211,8 +211,8 @@ func TestBlockSizes(t *testing.T) {
 	}
 }
 
-// TestBlockGrowth: a block grows by what growth returns, at restarts and where a length takes
-// another byte.
+// TestBlockGrowth checks that a block grows by what growth returns, at restarts and where a length
+// takes another byte.
 func TestBlockGrowth(t *testing.T) {
 	w := blockWriter{interval: 3}
 	w.add([]byte("a"), 0, nil)
@@ -231,7 +231,7 @@ func TestBlockGrowth(t *testing.T) {
 	}
 }
 
-// TestSeparators: separators are short keys between those of adjacent blocks.
+// TestSeparators checks that separators are short keys between those of adjacent blocks.
 func TestSeparators(t *testing.T) {
 	for _, c := range []struct{ last, next, want string }{
 		{"the quick brown fox", "the who", "the r"},
@@ -284,7 +284,8 @@ func TestGetAcrossBlocks(t *testing.T) {
 	}
 }
 
-// TestAbsentKeysReadOneBlock: a lookup of an absent key reads only the block where it would be.
+// TestAbsentKeysReadOneBlock checks that a lookup of an absent key reads only the block where it
+// would be.
 func TestAbsentKeysReadOneBlock(t *testing.T) {
 	list := numbered(500)
 	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 200})
@@ -300,8 +301,8 @@ func TestAbsentKeysReadOneBlock(t *testing.T) {
 	}
 }
 
-// TestSeparatorThatIsAKey: if a separator has a user key that is only in the next
-// block, Get continues there.
+// TestSeparatorThatIsAKey checks that Get continues in the next block if a separator has a user key
+// that is only there.
 func TestSeparatorThatIsAKey(t *testing.T) {
 	var buf bytes.Buffer
 	w := NewWriter(&buf, nil)
@@ -327,7 +328,7 @@ func TestSeparatorThatIsAKey(t *testing.T) {
 	}
 }
 
-// TestApproximateOffset: offsets ascend with the keys and end where the data does.
+// TestApproximateOffset checks that offsets ascend with the keys and end where the data does.
 func TestApproximateOffset(t *testing.T) {
 	list := numbered(2000)
 	data, info := buildTable(t, list, nil)
