@@ -147,7 +147,8 @@ func TestBloomLengths(t *testing.T) {
 	}
 }
 
-// TestFPRTwice: the rate is computed once, and later calls return the same bits.
+// TestFPRTwice checks that later calls of FPR return the same bits as the first, which computes the
+// rate.
 func TestFPRTwice(t *testing.T) {
 	for _, p := range []Policy{Bloom(10), Bloom(1), RocksDBBloom(10)} {
 		for _, keys := range [][]string{nil, {"a"}, {"a", "b", "c"}} {
@@ -162,7 +163,7 @@ func TestFPRTwice(t *testing.T) {
 	}
 }
 
-// TestHashZero: a first key whose hash is 0 does not count as a duplicate.
+// TestHashZero checks that a first key whose hash is 0 does not count as a duplicate.
 func TestHashZero(t *testing.T) {
 	for _, p := range []Policy{Bloom(10), Fuse(8), Ribbon(10)} {
 		w := p.NewWriter()

@@ -64,8 +64,8 @@ func TestHugePages(t *testing.T) {
 	t.Error("collapse gets no huge pages, although the kernel has some")
 }
 
-// TestHugePageFlag: the heap's addresses are not marked for huge pages, since the mark would
-// remain when the heap reuses a filter's memory.
+// TestHugePageFlag checks that the heap's addresses are not marked for huge pages, since the mark
+// would remain when the heap reuses a filter's memory.
 func TestHugePageFlag(t *testing.T) {
 	b := AlignedBytes(16 << 20)
 	at := uintptr(unsafe.Pointer(&b[len(b)/2]))

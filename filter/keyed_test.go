@@ -80,7 +80,7 @@ func TestKeyedFormat(t *testing.T) {
 	}
 }
 
-// TestKeyedSecret: another secret never opens a filter, since it would exclude keys.
+// TestKeyedSecret checks that another secret never opens a filter, since it would exclude keys.
 func TestKeyedSecret(t *testing.T) {
 	for _, p := range []Policy{Bloom(10), Fuse(8), Ribbon(10)} {
 		mine := mustKey(t, p, Secret{1})
@@ -109,8 +109,8 @@ func TestKeyedSecret(t *testing.T) {
 	}
 }
 
-// TestKeyedTrailerAlone: a unit too short for the trailer is damaged, and a trailer alone still
-// identifies the secret.
+// TestKeyedTrailerAlone checks that a unit too short for the trailer is damaged, and that a trailer
+// alone still identifies the secret.
 func TestKeyedTrailerAlone(t *testing.T) {
 	p := mustKey(t, Bloom(10), Secret{1})
 	unit := unitsOf(t, p, numbered("key", 10))[0]

@@ -60,7 +60,7 @@ func TestRangeFormat(t *testing.T) {
 	}
 }
 
-// TestRangeKeyedSecret: another secret does not open a filter.
+// TestRangeKeyedSecret checks that another secret does not open a filter.
 func TestRangeKeyedSecret(t *testing.T) {
 	a, _ := filter.KeyedRange(filter.Range(10, 0), filter.Secret{1})
 	b, _ := filter.KeyedRange(filter.Range(10, 0), filter.Secret{2})

@@ -374,7 +374,8 @@ func TestRangeStepsBytes(t *testing.T) {
 	}
 }
 
-// TestRangeRateOfLength: the FPR counts the units at both ends of a range and those between.
+// TestRangeRateOfLength checks that the FPR counts the units at both ends of a range and those
+// between.
 func TestRangeRateOfLength(t *testing.T) {
 	for _, c := range []struct {
 		drop   int

@@ -116,8 +116,8 @@ func TestRibbonPortable(t *testing.T) {
 	}
 }
 
-// TestRibbonSplit: filters have several units once the columns take ribbonSplit bytes, each of 4
-// columns except the last, which has 2 to 5.
+// TestRibbonSplit checks that filters have several units once the columns take ribbonSplit bytes,
+// each of 4 columns except the last, which has 2 to 5.
 func TestRibbonSplit(t *testing.T) {
 	segments := func(n int) int {
 		s, _, _ := ribbon.Estimate(n).Sizes()
@@ -201,8 +201,8 @@ func TestRibbonBlockCounts(t *testing.T) {
 	}
 }
 
-// TestRibbonBlockMayContainBytes: a probe for the bytes of a key, of any length, has the result of a
-// probe for the key.
+// TestRibbonBlockMayContainBytes checks that a probe for the bytes of a key, of any length, has the
+// result of a probe for the key.
 func TestRibbonBlockMayContainBytes(t *testing.T) {
 	var keys []Key
 	key := func(n, i int) []byte { return append(fmt.Appendf(nil, "%03d", i), make([]byte, n)...) }

@@ -18,7 +18,7 @@ func TestHeightOf(t *testing.T) {
 	}
 }
 
-// TestListHeight: the list is as high as the highest node, and never gets lower.
+// TestListHeight checks that the list is as high as the highest node, and never gets lower.
 func TestListHeight(t *testing.T) {
 	m := New(1 << 20)
 	most := 1
@@ -33,7 +33,7 @@ func TestListHeight(t *testing.T) {
 	}
 }
 
-// TestLastTower: space for one link above level 0 is used, and only once.
+// TestLastTower checks that space for one link above level 0 is used, and only once.
 func TestLastTower(t *testing.T) {
 	m := New(1 << 20)
 	m.list.towers.Store(4)

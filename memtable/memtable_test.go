@@ -263,8 +263,8 @@ func TestAddDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestAscendingInsertsUseTheTails: ascending inserts never search, as the tails are
-// the last nodes of their levels after each.
+// TestAscendingInsertsUseTheTails checks that ascending inserts never search, as the tails are the
+// last nodes of their levels after each.
 func TestAscendingInsertsUseTheTails(t *testing.T) {
 	m := New(1 << 20)
 	m.inOrder()
@@ -476,8 +476,8 @@ func waiting(m *Memtable) uint64 {
 	return 0
 }
 
-// TestWhatIsPending: keys after all others are never pending, and none are once the order has been
-// needed.
+// TestWhatIsPending checks that keys after all others are never pending, and that none are once the
+// order has been needed.
 func TestWhatIsPending(t *testing.T) {
 	m := New(1 << 20)
 	for i := range 1000 {
@@ -529,8 +529,8 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestBacklog: without sorting in the background, the writer sorts before it adds a batch if too
-// many entries are pending, and not within a batch.
+// TestBacklog checks that, without sorting in the background, the writer sorts before it adds a
+// batch if too many entries are pending, and not within a batch.
 func TestBacklog(t *testing.T) {
 	const limit = 100
 	m := New(1 << 20)
@@ -705,7 +705,8 @@ func testConcurrent(t *testing.T, limit uint64, unordered int) {
 	}
 }
 
-// TestSortYields: on one processor, other goroutines run while pending entries are sorted.
+// TestSortYields checks that, on one processor, other goroutines run while pending entries are
+// sorted.
 func TestSortYields(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const n = 100_000
