@@ -170,7 +170,7 @@ func TestPickIsPure(t *testing.T) {
 	}
 }
 
-// TestPointer: a plan's pointer makes the next plan take the next table.
+// TestPointer checks that a plan's pointer makes the next plan take the next table.
 func TestPointer(t *testing.T) {
 	v := parseVersion(t, "L1: 1:a-b*6 2:c-d*6 3:e-f*6")
 	var pointers [manifest.NumLevels][]byte
@@ -193,8 +193,9 @@ func TestPickOld(t *testing.T) {
 	}
 }
 
-// TestPickDeletions: tombstones are dropped in place if nothing lies below them, and otherwise
-// merged with what they overlap in the next level, even where a table could be moved unchanged.
+// TestPickDeletions checks that tombstones are dropped in place if nothing lies below them, and
+// otherwise merged with what they overlap in the next level, even where a table could be moved
+// unchanged.
 func TestPickDeletions(t *testing.T) {
 	for _, tt := range []struct {
 		version string
@@ -392,7 +393,7 @@ func TestLastTableBytes(t *testing.T) {
 	}
 }
 
-// TestLevelTableBytes: tables double from level 3 on, up to a bound.
+// TestLevelTableBytes checks that tables double from level 3 on, up to a bound.
 func TestLevelTableBytes(t *testing.T) {
 	for _, c := range []struct {
 		tableBytes, want uint64
@@ -407,8 +408,8 @@ func TestLevelTableBytes(t *testing.T) {
 	}
 }
 
-// TestMaxBytesSaturates: the target size of a level is that of the one above times the multiplier,
-// but never overflows.
+// TestMaxBytesSaturates checks that the target size of a level is that of the one above times the
+// multiplier, but never overflows.
 func TestMaxBytesSaturates(t *testing.T) {
 	c := Config{LevelMultiplier: 10}
 	for _, x := range []struct {

@@ -101,7 +101,7 @@ func TestRunFails(t *testing.T) {
 	}
 }
 
-// TestRunCancelled: a job that is cancelled before its first key writes nothing.
+// TestRunCancelled checks that a job that is cancelled before its first key writes nothing.
 func TestRunCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var keys [][]byte
@@ -117,8 +117,8 @@ func TestRunCancelled(t *testing.T) {
 	}
 }
 
-// TestRunsOfTombstones: a table ends where a long run of tombstones ends, and where a run becomes
-// long enough after enough other keys; never between the versions of a key.
+// TestRunsOfTombstones checks that a table ends where a long run of tombstones ends, and where a
+// run becomes long enough after enough other keys, but never between the versions of a key.
 func TestRunsOfTombstones(t *testing.T) {
 	for _, tt := range []struct{ desc, kinds, want string }{
 		{"none", "ssssssssss", "10"},
@@ -300,7 +300,7 @@ func tableEntries(t *testing.T, fs vfs.FS, name string) string {
 	return strings.Join(entries, " ")
 }
 
-// TestRunLargeBytes: only values of at least LargeValue bytes count.
+// TestRunLargeBytes checks that only values of at least LargeValue bytes count as large.
 func TestRunLargeBytes(t *testing.T) {
 	mem := memtable.New(4 << 20)
 	mem.Reserve(3 << 20)

@@ -137,7 +137,8 @@ func roundRobin(v *manifest.Version, level int, pointer []byte) *manifest.TableM
 	return v.Levels[level][0]
 }
 
-// TestPickWritesLess: choosing the table with the least overlap writes less than LevelDB's choice.
+// TestPickWritesLess checks that choosing the table with the least overlap writes less than
+// LevelDB's choice.
 func TestPickWritesLess(t *testing.T) {
 	for _, tc := range []struct {
 		name string

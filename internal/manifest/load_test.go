@@ -111,8 +111,8 @@ L0 000003 34882 ["key00000000".."key00001336"]
 	}
 }
 
-// TestEditGolden: encoding LevelDB's edits again gives the bytes that LevelDB wrote, including the
-// framing of the log.
+// TestEditGolden checks that encoding LevelDB's edits again gives the bytes that LevelDB wrote,
+// including the framing of the log.
 func TestEditGolden(t *testing.T) {
 	for _, file := range []string{"leveldb-medium-MANIFEST-000010", "leveldb-race-MANIFEST-000002"} {
 		var edits []*Edit
@@ -338,7 +338,7 @@ func TestDamageOfLongEdit(t *testing.T) {
 	}
 }
 
-// TestDamagedCurrent: if CURRENT names no MANIFEST, the error names CURRENT as damaged.
+// TestDamagedCurrent checks that the error names CURRENT as damaged if it names no MANIFEST.
 func TestDamagedCurrent(t *testing.T) {
 	for _, content := range []string{"", "\n", "MANIFEST-000001", "MANIFEST-x\n", "000001.ldb\n", "MANIFEST-000001\n\n"} {
 		dir := writeFiles(t, map[string]string{"CURRENT": content, "MANIFEST-000001": manifestOf(t, counters())})
@@ -347,7 +347,8 @@ func TestDamagedCurrent(t *testing.T) {
 	}
 }
 
-// TestManifestMissing: a CURRENT whose MANIFEST is gone is damage, not an empty directory.
+// TestManifestMissing checks that a CURRENT whose MANIFEST is gone is damage, not an empty
+// directory.
 func TestManifestMissing(t *testing.T) {
 	dir := writeFiles(t, map[string]string{"CURRENT": "MANIFEST-000001\n"})
 	_, err := Load(vfs.OS, dir)

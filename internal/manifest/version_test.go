@@ -329,7 +329,8 @@ func BenchmarkFindTable(b *testing.B) {
 	}
 }
 
-// TestLarge: a version is large if a level below level 0 is, and another level has tables.
+// TestLarge checks that a version is large if a level below level 0 is, and another level has
+// tables.
 func TestLarge(t *testing.T) {
 	table := func(num, size uint64, user string) *TableMeta {
 		m := meta(num, key(user, 1), key(user, 1))

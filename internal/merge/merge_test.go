@@ -458,8 +458,8 @@ func (p prefetchIter) SeekGE(key []byte) bool {
 	return p.sliceIter.SeekGE(key)
 }
 
-// TestPrefetch: all children, including those in levels, start their reads before the first one
-// moves. A single child does not prefetch.
+// TestPrefetch checks that all children, including those in levels, start their reads before the
+// first one moves. A single child does not prefetch.
 func TestPrefetch(t *testing.T) {
 	var moves []string
 	key := func(s string) []byte { return base.AppendInternalKey(nil, []byte(s), 1, base.KindSet) }

@@ -104,7 +104,7 @@ func randomBytes(rng *rand.Rand, n int) []byte {
 	return b
 }
 
-// rawChunk frames a chunk by hand.
+// rawChunk frames one chunk.
 func rawChunk(kind byte, payload string) string {
 	b := make([]byte, HeaderLen, HeaderLen+len(payload))
 	binary.LittleEndian.PutUint16(b[4:], uint16(len(payload)))

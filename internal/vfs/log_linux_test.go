@@ -30,7 +30,8 @@ func newLog(t *testing.T, name string) *mappedLog {
 	return l
 }
 
-// TestLogTruncatedByOthers: truncating the file under the mapping causes an error, not a crash.
+// TestLogTruncatedByOthers checks that truncating the file under the mapping causes an error, not a
+// crash.
 func TestLogTruncatedByOthers(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "log")
 	l := newLog(t, name)
@@ -42,7 +43,7 @@ func TestLogTruncatedByOthers(t *testing.T) {
 	must(t, l.Close())
 }
 
-// TestLogWindows: windows grow, and Close frees the space that was not used.
+// TestLogWindows checks that windows grow, and that Close frees the space that was not used.
 func TestLogWindows(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "log")
 	l := newLog(t, name)
@@ -72,8 +73,8 @@ func TestLogWindows(t *testing.T) {
 	}
 }
 
-// TestLogWithoutRoom: without a window, a log is written like any file, and a full disk is an
-// error.
+// TestLogWithoutRoom checks that a log without a window is written like any file, and that a full
+// disk is an error.
 func TestLogWithoutRoom(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "log")
 	f, err := OS.CreateLog(name)
@@ -142,8 +143,8 @@ func TestLogFails(t *testing.T) {
 	}
 }
 
-// TestLogAhead: pages are made writable ahead only in a log that is rarely synced; the contents are
-// the same either way.
+// TestLogAhead checks that pages are made writable ahead only in a log that is rarely synced; the
+// contents are the same either way.
 func TestLogAhead(t *testing.T) {
 	for _, tc := range []struct {
 		name   string

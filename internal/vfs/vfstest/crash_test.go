@@ -188,8 +188,8 @@ func TestCrashEveryOperation(t *testing.T) {
 	}
 }
 
-// TestCrashData: of data that is partly synced, the synced part stays, and the
-// seeds cover everything that can happen to the rest.
+// TestCrashData checks that the synced part of a file stays, and that the seeds cover everything
+// that can happen to the rest.
 func TestCrashData(t *testing.T) {
 	const synced, size = 700, 5000
 	data := bytes.Repeat([]byte{0xaa}, size)
