@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// TestAlignedBytes dirties memory and allocates again: the bytes are aligned to a cache line and
-// zero at any size, even if the heap reuses memory.
+// TestAlignedBytes checks that the bytes are zero and aligned to a cache line at any size, even if
+// the heap reuses memory that was written to.
 func TestAlignedBytes(t *testing.T) {
 	const most = 16 << 20
 	zeros := make([]byte, most)
@@ -30,10 +30,10 @@ func TestAlignedBytes(t *testing.T) {
 }
 
 // TestReaderSize checks that the most used readers fit in the size classes of 64 and 128 bytes,
-// which are aligned to cache lines, so that all that a probe needs of one is in its first line.
+// which are aligned to cache lines, so that all that a probe needs is in the first line.
 func TestReaderSize(t *testing.T) {
 	if unsafe.Sizeof(uintptr(0)) != 8 {
-		t.Skip("words are shorter")
+		t.Skip("pointers do not have 8 bytes")
 	}
 	if n := unsafe.Sizeof(bloomReader{}); n > 64 {
 		t.Errorf("a reader of Bloom takes %d bytes", n)

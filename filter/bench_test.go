@@ -50,7 +50,7 @@ func buildReader(b *testing.B, p filter.Policy, keys [][]byte) filter.Reader {
 	return r
 }
 
-// BenchmarkBuild is the time per key to hash, add and finish.
+// BenchmarkBuild measures the time per key to hash, add and finish.
 func BenchmarkBuild(b *testing.B) {
 	for _, n := range []int{100_000, 1_000_000} {
 		keys := benchKeys(1, n)
@@ -70,11 +70,11 @@ func BenchmarkBuild(b *testing.B) {
 	}
 }
 
-// BenchmarkAbsent is the time to hash one absent key and probe for it, in a filter
-// that fits in the cache and in one that does not.
+// BenchmarkAbsent measures the time to hash one absent key and probe for it, in a filter that fits
+// in the cache and in one that does not.
 func BenchmarkAbsent(b *testing.B) { benchProbe(b, 2) }
 
-// BenchmarkPresent is BenchmarkAbsent for keys that were added.
+// BenchmarkPresent measures the same for keys that were added.
 func BenchmarkPresent(b *testing.B) { benchProbe(b, 1) }
 
 var found int

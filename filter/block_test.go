@@ -114,7 +114,7 @@ func TestSplitUnitsRejects(t *testing.T) {
 			trailer(b)[8] = 65
 			return b
 		}()},
-		{"unit 0 behind the end", func() []byte { b := joined(1); trailer(b)[0] = 2; return b }()},
+		{"unit 0 past the end", func() []byte { b := joined(1); trailer(b)[0] = 2; return b }()},
 		{"unit 0 later than necessary", func() []byte {
 			b := slices.Insert(joined(2), 1, make([]byte, 32)...)
 			trailer(b)[0] += 32
@@ -126,7 +126,7 @@ func TestSplitUnitsRejects(t *testing.T) {
 			t.Errorf("%s: %d units, %v", c.desc, len(units), err)
 		}
 	}
-	// The error says which units.
+	// The error names the units.
 	b := joined(2)
 	b[20] = 1
 	if _, err := SplitUnits(b); err == nil || !strings.Contains(err.Error(), "between units 0 and 1 of 2") {

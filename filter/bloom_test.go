@@ -38,8 +38,8 @@ func TestBloomExample(t *testing.T) {
 
 var long = flag.Bool("long", false, "also measure with 10 million and 100 million keys")
 
-// TestBloomFPR wants an FPR of at most 0.97 % at 10 bits per key for any number of
-// keys: by the model up to 100 million, and measured.
+// TestBloomFPR checks that the FPR at 10 bits per key is at most 0.97 % for any number of keys: by
+// the model for up to 100 million keys, and as measured.
 func TestBloomFPR(t *testing.T) {
 	const most = 0.0097
 	for n := 1.0; n <= 1e8; n = math.Ceil(n * 1.6) {
@@ -76,7 +76,7 @@ func TestBloomFPR(t *testing.T) {
 				found++
 			}
 		}
-		// The keys are always the same, so the rate is, too.
+		// The keys are always the same, and so is the rate.
 		if got := float64(found) / float64(probed); got > most {
 			t.Errorf("%d keys: measured FPR %.5f", n, got)
 		}
@@ -120,8 +120,8 @@ func TestBloom(t *testing.T) {
 	}
 }
 
-// TestBloomLengths opens blocks of all lengths whose trailer claims as many lines as fit: only
-// whole lines are accepted.
+// TestBloomLengths opens blocks of all lengths whose trailers claim as many lines as fit: only
+// whole lines may be accepted.
 func TestBloomLengths(t *testing.T) {
 	key := NewKey([]byte("a"))
 	for size := range 3*64 + 1 {
@@ -147,7 +147,8 @@ func TestBloomLengths(t *testing.T) {
 	}
 }
 
-// TestFPRTwice: the rate is computed once, and later calls return the same bits.
+// TestFPRTwice checks that later calls of FPR return the same bits as the first, which computes the
+// rate.
 func TestFPRTwice(t *testing.T) {
 	for _, p := range []Policy{Bloom(10), Bloom(1), RocksDBBloom(10)} {
 		for _, keys := range [][]string{nil, {"a"}, {"a", "b", "c"}} {
@@ -162,7 +163,7 @@ func TestFPRTwice(t *testing.T) {
 	}
 }
 
-// TestHashZero: a first key whose hash is 0 does not count as a duplicate.
+// TestHashZero checks that a first key whose hash is 0 does not count as a duplicate.
 func TestHashZero(t *testing.T) {
 	for _, p := range []Policy{Bloom(10), Fuse(8), Ribbon(10)} {
 		w := p.NewWriter()

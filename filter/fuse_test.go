@@ -26,7 +26,7 @@ func TestFuseExample(t *testing.T) {
 	}
 }
 
-// TestFuseSeed has the block over five keys for which seed 0 does not work.
+// TestFuseSeed checks the block over five keys for which seed 0 does not work.
 func TestFuseSeed(t *testing.T) {
 	const want = "000000500000000610a00020" + "01000000" + "03040100" + "aabd34f233398399"
 	keys := []string{"10", "11", "12", "13", "14"}
@@ -63,8 +63,8 @@ func TestFuseTrailer(t *testing.T) {
 		{"larger segments", fuse.Shape{Segments: 1, SegmentLog: fuse.MaxSegmentLog + 1, Width: 4}, 0, 0, 0, false},
 		{"no keys", fuse.Shape{Width: 8}, 0, 0, 0, true},
 		{"no segments of two slots", fuse.Shape{SegmentLog: 1, Width: 8}, 0, 0, 0, false},
-		{"a byte more", fuse.Shape{Segments: 1, SegmentLog: 3, Width: 8}, 0, 0, 1, false},
-		{"a byte less", fuse.Shape{Segments: 1, SegmentLog: 3, Width: 8}, 0, 0, -1, false},
+		{"one byte too many", fuse.Shape{Segments: 1, SegmentLog: 3, Width: 8}, 0, 0, 1, false},
+		{"one byte too few", fuse.Shape{Segments: 1, SegmentLog: 3, Width: 8}, 0, 0, -1, false},
 	} {
 		size := int(c.shape.Bytes()) + c.more
 		b := make([]byte, size+fuseTrailerSize)

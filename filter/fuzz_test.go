@@ -9,8 +9,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// fuzzOpen opens bytes as one unit, probes the reader and the block, and bounds
-// what opening allocates.
+// fuzzOpen opens bytes as one unit, probes the reader and the block, and limits what opening may
+// allocate.
 func fuzzOpen(t *testing.T, p Policy, unit []byte) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -60,7 +60,7 @@ func fuzzOpen(t *testing.T, p Policy, unit []byte) {
 	}
 }
 
-// seeds adds blocks of a few sizes, whole, cut and extended.
+// seeds adds blocks of a few sizes, intact, cut and extended.
 func seeds(f *testing.F, policies ...Policy) {
 	for _, p := range policies {
 		for _, n := range []int{0, 1, 3, 100} {
@@ -135,7 +135,7 @@ func FuzzSplitUnits(f *testing.F) {
 	})
 }
 
-// FuzzKeys builds filters over keys cut out of the input, and wants none excluded.
+// FuzzKeys checks that filters over keys cut out of the input exclude none of them.
 func FuzzKeys(f *testing.F) {
 	f.Add([]byte("some keys, some keys, and more of them"), byte(4))
 	f.Add(make([]byte, 500), byte(0))

@@ -25,8 +25,8 @@ func resident(t *testing.T, b []byte) int {
 	return n
 }
 
-// TestHugePages: collapse fills whole huge pages, and touches nothing else, if the kernel does so
-// when asked by number.
+// TestHugePages checks that collapse fills whole huge pages and touches nothing else, if the kernel
+// supports MADV_COLLAPSE.
 func TestHugePages(t *testing.T) {
 	const size, huge = 8 << 20, 2 << 20
 	page := os.Getpagesize()
@@ -44,15 +44,15 @@ func TestHugePages(t *testing.T) {
 		skip := int(-uintptr(unsafe.Pointer(&b[0])) % huge)
 		return b[skip : skip+size]
 	}
-	// Huge pages may run out: only three failures in a row, each just after the kernel has found
-	// one, count.
+	// Huge pages may run out: the test fails only after three failures in a row, each just after
+	// the kernel has provided a huge page.
 	for range 3 {
 		probe := region()
 		probe[0] = 0
 		if resident(t, probe) != 1 {
-			t.Skip("the kernel uses huge pages unasked, or cannot tell")
+			t.Skip("the kernel uses huge pages without being asked, or mincore is not exact")
 		}
-		if err := syscall.Madvise(probe[:huge], 25); err != nil || resident(t, probe) != huge/page {
+		if err := syscall.Madvise(probe[:huge], 25 /* MADV_COLLAPSE */); err != nil || resident(t, probe) != huge/page {
 			t.Skip("no huge pages:", err)
 		}
 		b := region()
@@ -64,8 +64,8 @@ func TestHugePages(t *testing.T) {
 	t.Error("collapse gets no huge pages, although the kernel has some")
 }
 
-// TestHugePageFlag: the heap's addresses are not marked for huge pages, since the mark would
-// remain when the heap reuses a filter's memory.
+// TestHugePageFlag checks that the heap's addresses are not marked for huge pages, since the mark
+// would remain when the heap reuses a filter's memory.
 func TestHugePageFlag(t *testing.T) {
 	b := AlignedBytes(16 << 20)
 	at := uintptr(unsafe.Pointer(&b[len(b)/2]))

@@ -48,7 +48,7 @@ func numbered(prefix string, n int) [][]byte {
 	return keys
 }
 
-// TestKeyedFormat has the example of the format's comment.
+// TestKeyedFormat checks the example in the format comment.
 func TestKeyedFormat(t *testing.T) {
 	p := mustKey(t, Bloom(10), countedSecret())
 	w := p.NewWriter().(*keyedWriter)
@@ -80,7 +80,7 @@ func TestKeyedFormat(t *testing.T) {
 	}
 }
 
-// TestKeyedSecret: another secret never opens a filter, since it would exclude keys.
+// TestKeyedSecret checks that another secret never opens a filter, since it would exclude keys.
 func TestKeyedSecret(t *testing.T) {
 	for _, p := range []Policy{Bloom(10), Fuse(8), Ribbon(10)} {
 		mine := mustKey(t, p, Secret{1})
@@ -109,8 +109,8 @@ func TestKeyedSecret(t *testing.T) {
 	}
 }
 
-// TestKeyedTrailerAlone: a unit too short for the trailer is damaged, and a trailer alone still
-// identifies the secret.
+// TestKeyedTrailerAlone checks that a unit too short for the trailer is damaged, and that a trailer
+// alone still identifies the secret.
 func TestKeyedTrailerAlone(t *testing.T) {
 	p := mustKey(t, Bloom(10), Secret{1})
 	unit := unitsOf(t, p, numbered("key", 10))[0]
@@ -157,8 +157,8 @@ func TestKeyedPolicies(t *testing.T) {
 	}
 }
 
-// TestKeyedReader: MayContain, MayContainHash and MayContainMany agree, and dropping units excludes
-// no key.
+// TestKeyedReader checks that MayContain, MayContainHash and MayContainMany agree, and that
+// dropping units excludes no key.
 func TestKeyedReader(t *testing.T) {
 	s := countedSecret()
 	for _, p := range []Policy{Bloom(10), Fuse(8), Ribbon(16)} {
@@ -212,9 +212,9 @@ func TestKeyedReader(t *testing.T) {
 	}
 }
 
-// TestChosenKeys: an attacker who knows the keys and the policy builds a replica of the filter and
-// searches it for false positives. Without a secret all of them are false positives of the filter;
-// with one they are so at the usual rate.
+// TestChosenKeys simulates an attacker who knows the keys and the policy, builds a replica of the
+// filter and searches it for false positives. Without a secret, all of them are false positives of
+// the filter, too; with one, they must be so at the usual rate only.
 func TestChosenKeys(t *testing.T) {
 	keys := numbered("key", 20000)
 	for _, p := range []Policy{Bloom(10), Fuse(8), Ribbon(10)} {

@@ -68,8 +68,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestBounds wants parameters that are out of bounds at the nearest bound, and the documented
-// defaults.
+// TestBounds checks that parameters out of bounds are set to the nearest bound, and checks the
+// documented defaults.
 func TestBounds(t *testing.T) {
 	inf, nan := math.Inf(1), math.NaN()
 	for _, c := range []struct {

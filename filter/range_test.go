@@ -45,7 +45,7 @@ const rangeExample = "1900000000000000" + // upper
 	"0000000000000000" + "0000000000000000" + // not keyed
 	"02000100" + "cd3d115c"
 
-// TestRangeFormat has the example of the format's comment.
+// TestRangeFormat checks the example in the format comment.
 func TestRangeFormat(t *testing.T) {
 	w := filter.Range(4, 0).NewWriter()
 	for _, x := range []uint64{1, 2, 100} {
@@ -60,7 +60,7 @@ func TestRangeFormat(t *testing.T) {
 	}
 }
 
-// TestRangeKeyedSecret: another secret does not open a filter.
+// TestRangeKeyedSecret checks that another secret does not open a filter.
 func TestRangeKeyedSecret(t *testing.T) {
 	a, _ := filter.KeyedRange(filter.Range(10, 0), filter.Secret{1})
 	b, _ := filter.KeyedRange(filter.Range(10, 0), filter.Secret{2})
@@ -78,7 +78,8 @@ func TestRangeKeyedSecret(t *testing.T) {
 	}
 }
 
-// TestRangeBits wants the fewest bits for rates at and just below those of a number of bits.
+// TestRangeBits checks that RangeBits returns the fewest bits that reach a rate, at and just below
+// the rates of certain numbers of bits.
 func TestRangeBits(t *testing.T) {
 	for _, c := range []struct {
 		fpr    float64

@@ -22,8 +22,8 @@ func rangeOver(t *testing.T, r uint64, p rangePolicy, places ...uint64) *rangeRe
 	return f.(*rangeReader)
 }
 
-// TestRangeKeyedFormat has the filter over 1, 2 and 100 with an empty prefix at 4 bits per key,
-// under the secret 00 01 .. 0f with a salt of 1: places 4, 10 and 11 of 12.
+// TestRangeKeyedFormat checks the bytes of the filter over 1, 2 and 100 with an empty prefix at 4
+// bits per key, under the secret 00 01 .. 0f with a salt of 1: places 4, 10 and 11 of 12.
 func TestRangeKeyedFormat(t *testing.T) {
 	const want = "1a00000000000000" + // upper
 		"3800000000000000" + // lower
@@ -108,8 +108,8 @@ func TestRangeExhaustive(t *testing.T) {
 	}
 }
 
-// TestRangeAnswersAreExact: a range is excluded if and only if the filter holds the place of none
-// of its numbers, also across the ends of blocks.
+// TestRangeAnswersAreExact checks that a range is excluded if and only if the filter holds the
+// place of none of its numbers, even across the ends of blocks.
 func TestRangeAnswersAreExact(t *testing.T) {
 	for _, drop := range []int{0, 3} {
 		p := rangePolicy{bits: 6, drop: drop}
@@ -156,7 +156,7 @@ func TestRangeAnswersAreExact(t *testing.T) {
 }
 
 // TestRangeSamples looks up each zero of upper parts of several samples, with places far apart and
-// in clusters, and wants the memory of the samples counted.
+// in clusters, and checks that the memory of the samples is counted.
 func TestRangeSamples(t *testing.T) {
 	rng := rand.New(rand.NewPCG(13, 14))
 	for _, c := range []struct {
@@ -256,10 +256,10 @@ func TestRangeTrailer(t *testing.T) {
 		{desc: "the zero byte is 1", n: 4, r: 64, l: 2, edit: func(_, t []byte) { t[35] = 1 }},
 		{desc: "a salt", n: 4, r: 64, l: 2, edit: func(_, t []byte) { t[16] = 1 }},
 		{desc: "a check", n: 4, r: 64, l: 2, edit: func(_, t []byte) { t[24] = 1 }},
-		{desc: "a one too few", n: 4, r: 64, l: 2, edit: func(b, _ []byte) { b[0] = 0b111 }},
-		{desc: "a one too many", n: 4, r: 64, l: 2, edit: func(b, _ []byte) { b[0] = 0b11111 }},
-		{desc: "the last rest", n: 4, r: 64, l: 2, edit: func(b, _ []byte) { le.PutUint64(b, 0b111|1<<19) }, ok: true},
-		{desc: "a one behind it", n: 4, r: 64, l: 2, edit: func(b, _ []byte) { le.PutUint64(b, 0b111|1<<20) }},
+		{desc: "one set bit too few", n: 4, r: 64, l: 2, edit: func(b, _ []byte) { b[0] = 0b111 }},
+		{desc: "one set bit too many", n: 4, r: 64, l: 2, edit: func(b, _ []byte) { b[0] = 0b11111 }},
+		{desc: "a set bit at the last position", n: 4, r: 64, l: 2, edit: func(b, _ []byte) { le.PutUint64(b, 0b111|1<<19) }, ok: true},
+		{desc: "a set bit after the last position", n: 4, r: 64, l: 2, edit: func(b, _ []byte) { le.PutUint64(b, 0b111|1<<20) }},
 		{desc: "a word filled to its end", n: 32, r: 128, l: 2, ok: true},
 	} {
 		s := newRangeShape(c.n, c.r, uint(c.l))
@@ -311,8 +311,8 @@ func TestRangeTrailer(t *testing.T) {
 	}
 }
 
-// TestRangeTrimBounds trims to the same size, to the fewest bits and to fewer, also a filter whose
-// universe cannot be halved.
+// TestRangeTrimBounds trims filters to the same size, to the fewest bits and to fewer. One of them
+// has a universe that cannot be halved.
 func TestRangeTrimBounds(t *testing.T) {
 	even := rangeOver(t, 64, rangePolicy{bits: 6}, 1, 2, 20, 63)
 	odd := rangeOver(t, 63, rangePolicy{bits: 6}, 1, 2, 20, 62)
@@ -361,7 +361,7 @@ func TestRangeStepsBounds(t *testing.T) {
 	}
 }
 
-// TestRangeStepsBytes wants the memory of filters over 1,000 keys: some 1,000 zeros and as many
+// TestRangeStepsBytes checks the memory of filters over 1,000 keys: some 1,000 zeros and as many
 // ones, the lower bits, the trailer and the samples.
 func TestRangeStepsBytes(t *testing.T) {
 	want := []RangeStep{
@@ -374,7 +374,8 @@ func TestRangeStepsBytes(t *testing.T) {
 	}
 }
 
-// TestRangeRateOfLength: the FPR counts the units at both ends of a range and those between.
+// TestRangeRateOfLength checks that the FPR counts the units at both ends of a range and those
+// between.
 func TestRangeRateOfLength(t *testing.T) {
 	for _, c := range []struct {
 		drop   int

@@ -48,7 +48,7 @@ func open(t testing.TB, p Policy, units [][]byte) Reader {
 	return r
 }
 
-// absentFPR returns the share of false positives among n absent keys.
+// absentFPR returns the fraction of false positives among n absent keys.
 func absentFPR(r Reader, n int) float64 {
 	var maybe [1024]bool
 	hits := 0
@@ -72,8 +72,8 @@ func TestRibbonExample(t *testing.T) {
 	}
 }
 
-// TestRibbonFlags: a filter whose first layer bumps a whole bucket says so in its flags, as one over
-// consecutive hashes does, and another one does not.
+// TestRibbonFlags checks that the flags of a filter tell whether its first layer bumps a whole
+// bucket, as it does over consecutive hashes.
 func TestRibbonFlags(t *testing.T) {
 	consecutive := make([]Key, 2200)
 	for i := range consecutive {
@@ -116,8 +116,8 @@ func TestRibbonPortable(t *testing.T) {
 	}
 }
 
-// TestRibbonSplit: filters have several units once the columns take ribbonSplit bytes, each of 4
-// columns except the last, which has 2 to 5.
+// TestRibbonSplit checks that filters have several units once the columns take ribbonSplit bytes,
+// each of 4 columns except the last, which has 2 to 5.
 func TestRibbonSplit(t *testing.T) {
 	segments := func(n int) int {
 		s, _, _ := ribbon.Estimate(n).Sizes()
@@ -159,8 +159,8 @@ func TestRibbonSplit(t *testing.T) {
 	}
 }
 
-// TestRibbonBlockCounts wants true from joined units whose count is wrong or whose parts contradict
-// each other, and false from a filter over no keys.
+// TestRibbonBlockCounts checks that joined units whose count is wrong or whose parts contradict
+// each other exclude no key, and that a filter over no keys excludes all.
 func TestRibbonBlockCounts(t *testing.T) {
 	empty := finish(t, Ribbon(10), nil)[0]
 	unit := func(layers []byte, segments uint32, body int) []byte {
@@ -201,8 +201,8 @@ func TestRibbonBlockCounts(t *testing.T) {
 	}
 }
 
-// TestRibbonBlockMayContainBytes: a probe for the bytes of a key, of any length, has the result of a
-// probe for the key.
+// TestRibbonBlockMayContainBytes checks that a probe for the bytes of a key, of any length, has the
+// result of a probe for the key.
 func TestRibbonBlockMayContainBytes(t *testing.T) {
 	var keys []Key
 	key := func(n, i int) []byte { return append(fmt.Appendf(nil, "%03d", i), make([]byte, n)...) }
@@ -231,8 +231,8 @@ func TestRibbonBlockMayContainBytes(t *testing.T) {
 	}
 }
 
-// TestRibbonBlockOfShortUnits joins a unit after a trimmed one: it is not probed, since its columns
-// are unknown.
+// TestRibbonBlockOfShortUnits checks that a unit after a trimmed one is not probed, since its
+// columns are unknown.
 func TestRibbonBlockOfShortUnits(t *testing.T) {
 	p := Ribbon(8)
 	keys := ribbonKeys(21, 30_000)
@@ -245,17 +245,17 @@ func TestRibbonBlockOfShortUnits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	maybe := 0
+	positives := 0
 	const probed = 2000
 	for i, k := range slices.Concat(keys[:probed], ribbonKeys(22, probed)) {
 		if ribbonMayContainBlock(block, k) {
-			maybe++
+			positives++
 		} else if i < probed {
 			t.Fatalf("key %d is excluded", i)
 		}
 	}
-	if maybe < probed+probed/5 {
-		t.Errorf("%d of %d absent keys may be contained: a plane with unknown columns was probed", maybe-probed, probed)
+	if positives < probed+probed/5 {
+		t.Errorf("%d of %d absent keys may be contained: a plane with unknown columns was probed", positives-probed, probed)
 	}
 }
 
@@ -263,9 +263,9 @@ func TestRibbonBlockOfShortUnits(t *testing.T) {
 // key or the FPR of the policy.
 func TestRibbonSize(t *testing.T) {
 	for _, c := range []struct {
-		keys        int
-		whole, over float64 // times the limit: FPR a power of two, and others
-		bits        float64 // times the bits per key
+		keys              int
+		powerOfTwo, other float64 // times the limit, by the FPR
+		bits              float64 // times the bits per key
 	}{
 		{2000, 1.036, 1.049, 1.001},
 		{10_000, 1.018, 1.03, 1.007},
@@ -286,9 +286,9 @@ func TestRibbonSize(t *testing.T) {
 			bits, limit := float64(r.SizeBytes()*8)/float64(c.keys), -math.Log2(r.FPR())
 			t.Logf("%-26s %8d keys, %d units: %7.4f bits per key, FPR %.6f %%, %.4f × the limit",
 				p.Name(), c.keys, len(units), bits, 100*r.FPR(), bits/limit)
-			over := c.over
+			over := c.other
 			if frac, _ := math.Frexp(p.fpr); frac == 0.5 {
-				over = c.whole
+				over = c.powerOfTwo
 			}
 			if bits > over*limit {
 				t.Errorf("%s, %d keys: %.4f bits per key, %.4f × the limit, want %.4f", p.Name(), c.keys, bits, bits/limit, over)
@@ -308,7 +308,8 @@ func TestRibbonSize(t *testing.T) {
 	}
 }
 
-// TestRibbonUnits opens every prefix of the units.
+// TestRibbonUnits opens every prefix of the units: it must exclude no key and have the expected
+// FPR. Other combinations of units must be rejected.
 func TestRibbonUnits(t *testing.T) {
 	const n = 50_000
 	keys := ribbonKeys(4, n)
@@ -356,7 +357,7 @@ func TestRibbonUnits(t *testing.T) {
 		{"unit 0 twice", [][]byte{units[0], units[0]}},
 		{"a unit of other keys", [][]byte{units[0], other[1]}},
 		{"another unit 0", [][]byte{other[0], units[1], units[2]}},
-		{"a unit behind a last one", [][]byte{coarse[0], coarse[1], units[2]}},
+		{"a unit after the last one", [][]byte{coarse[0], coarse[1], units[2]}},
 		{"one too many", append(slices.Clone(units), units[2])},
 		{"far too many", slices.Repeat(units, 10)},
 	} {
@@ -438,7 +439,7 @@ func resealRibbon(unit, first []byte, i int) []byte {
 	return unit
 }
 
-// TestRibbonContradictions damages filters and gives them valid checksums.
+// TestRibbonContradictions damages filters and gives them valid checksums: Open must reject them.
 func TestRibbonContradictions(t *testing.T) {
 	p := Ribbon(6)
 	good := finish(t, p, ribbonKeys(8, 40_000))
@@ -549,7 +550,8 @@ func TestRibbonBlock(t *testing.T) {
 	}
 }
 
-// TestRibbonBlockDamage wants true from truncated blocks, and no panic from corrupt ones.
+// TestRibbonBlockDamage checks that truncated blocks exclude no key, and that corrupt ones cause no
+// panic.
 func TestRibbonBlockDamage(t *testing.T) {
 	for _, n := range []int{0, 1, 2100, 40_000} {
 		p := Ribbon(6).(BlockPolicy)
@@ -606,7 +608,7 @@ func TestRibbonNames(t *testing.T) {
 	}
 }
 
-// FuzzRibbon takes bytes as joined units, as they are and with valid checksums.
+// FuzzRibbon opens bytes as joined units, as they are and with valid checksums.
 func FuzzRibbon(f *testing.F) {
 	p := Ribbon(10)
 	for _, n := range []int{0, 1, 100, 2100, 20_000} {
@@ -665,7 +667,7 @@ func fuzzRibbonOpen(t *testing.T, units [][]byte, keys []Key) {
 	}
 }
 
-// FuzzRibbonKeys builds filters over hashes cut out of the input, and wants none excluded.
+// FuzzRibbonKeys checks that filters over hashes cut out of the input exclude none of them.
 func FuzzRibbonKeys(f *testing.F) {
 	f.Add([]byte("hashes, hashes, and more of them."), 0.01, uint8(1))
 	f.Add(make([]byte, 200), 0.4, uint8(100))

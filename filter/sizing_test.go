@@ -200,8 +200,8 @@ func TestCompareSizes(t *testing.T) {
 	}
 }
 
-// TestChoosersExactly: for exactly the rate of a policy, that policy is chosen. If no rate of a
-// family is low enough, a policy near its lowest rate is chosen.
+// TestChoosersExactly checks that a policy is chosen for exactly its rate. If no rate of a family
+// is low enough, a policy near its lowest rate must be chosen.
 func TestChoosersExactly(t *testing.T) {
 	const n = 1_000_000
 	for _, c := range []struct {

@@ -124,8 +124,8 @@ func TestTrimmedSize(t *testing.T) {
 	}
 }
 
-// TestTrimHuge: trimming a unit that claims billions of rows but has no columns takes no time
-// and changes nothing.
+// TestTrimHuge checks that trimming a unit that claims billions of rows but has no columns takes no
+// time and changes nothing.
 func TestTrimHuge(t *testing.T) {
 	layers := ribbon.Layers(binary.LittleEndian.AppendUint32(nil, 1<<24-1))
 	segments, thresholds, err := layers.Sizes()

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestArenaHoldsLimit: the arena is at least as large as the limit that offsets are compared with,
-// for capacities of any remainder by eight.
+// TestArenaHoldsLimit checks that the arena is at least as large as the limit that offsets are
+// compared with, for capacities of any remainder by eight.
 func TestArenaHoldsLimit(t *testing.T) {
 	for extra := range uint64(9) {
 		var l list

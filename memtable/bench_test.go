@@ -149,9 +149,8 @@ func BenchmarkFill(b *testing.B) {
 	}
 }
 
-// BenchmarkSort sorts and inserts maxPending entries whose keys are those of a server: a long
-// prefix that they share, and a number. With other there is one key more, which shares nothing
-// with them.
+// BenchmarkSort sorts and inserts maxPending entries with keys like those of a server: a long
+// common prefix and a number. With other, one more key shares nothing with them.
 func BenchmarkSort(b *testing.B) {
 	value := make([]byte, 16)
 	for _, other := range []bool{false, true} {

@@ -18,7 +18,7 @@ func TestHeightOf(t *testing.T) {
 	}
 }
 
-// TestListHeight: the list is as high as the highest node, and never gets lower.
+// TestListHeight checks that the list is as high as the highest node, and never gets lower.
 func TestListHeight(t *testing.T) {
 	m := New(1 << 20)
 	most := 1
@@ -33,7 +33,7 @@ func TestListHeight(t *testing.T) {
 	}
 }
 
-// TestLastTower: space for one link above level 0 is used, and only once.
+// TestLastTower checks that space for one link above level 0 is used, and only once.
 func TestLastTower(t *testing.T) {
 	m := New(1 << 20)
 	m.list.towers.Store(4)
@@ -46,9 +46,9 @@ func TestLastTower(t *testing.T) {
 	}
 }
 
-// TestStalePlaces sets back what concurrent writers may leave out of date: the tails of some
-// levels, and the references to previous nodes. Inserts and backward iteration then take more
-// steps, and find the same nodes.
+// TestStalePlaces resets what concurrent writers may leave out of date: the tails of some levels,
+// and the references to previous nodes. Inserts and backward iteration then take more steps, but
+// must find the same nodes.
 func TestStalePlaces(t *testing.T) {
 	const n = 200
 	for stale := range 3 {
@@ -85,7 +85,7 @@ func TestStalePlaces(t *testing.T) {
 	}
 }
 
-// TestHighNodes inserts and sorts nodes that are on all levels.
+// TestHighNodes inserts and sorts nodes that are on all levels: all must be found, in order.
 func TestHighNodes(t *testing.T) {
 	m := New(1 << 20)
 	m.list.height.Store(maxHeight)

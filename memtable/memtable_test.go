@@ -25,9 +25,8 @@ func add(t testing.TB, m *Memtable, seq uint64, kind base.Kind, key, value []byt
 	}
 }
 
-// randomKey draws from few keys, so that they repeat, of all lengths around the eight
-// bytes that are compared first, with bytes that would reveal a wrong padding of short
-// keys.
+// randomKey returns one of few keys, so that keys repeat, of all lengths around the eight bytes
+// that are compared first, with bytes that would reveal wrong padding of short keys.
 func randomKey(r *rand.Rand) []byte {
 	alphabet := []byte{0, 1, 'a', 0xff}
 	k := make([]byte, r.IntN(12))
@@ -198,8 +197,9 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestFindNeedsNoOrder: lookups do not cause entries to be sorted if the key is absent, or among as
-// many nodes of its bucket as a lookup passes; sequence numbers may be equal.
+// TestFindNeedsNoOrder checks that a lookup does not cause entries to be sorted if the key is
+// absent, or is among as many nodes of its bucket as a lookup passes. Sequence numbers may be
+// equal.
 func TestFindNeedsNoOrder(t *testing.T) {
 	const hash = 1 << 40
 	key := func(i int) []byte { return fmt.Appendf(nil, "key%d", i) }
@@ -263,8 +263,8 @@ func TestAddDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestAscendingInsertsUseTheTails: ascending inserts never search, as the tails are
-// the last nodes of their levels after each.
+// TestAscendingInsertsUseTheTails checks that ascending inserts never search, as the tails are the
+// last nodes of their levels after each.
 func TestAscendingInsertsUseTheTails(t *testing.T) {
 	m := New(1 << 20)
 	m.inOrder()
@@ -341,7 +341,7 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestTowersRunOut leaves almost no space for links above level 0.
+// TestTowersRunOut leaves almost no space for links above level 0: all entries must still be found.
 func TestTowersRunOut(t *testing.T) {
 	m := New(1 << 16)
 	m.list.towers.Store(6)
@@ -361,7 +361,7 @@ func TestTowersRunOut(t *testing.T) {
 	}
 }
 
-// TestPending adds, reads and sorts at random moments, and compares with a sorted slice.
+// TestPending adds, reads and sorts at random, and compares with a sorted slice.
 func TestPending(t *testing.T) {
 	for seed := range uint64(8) {
 		r := rand.New(rand.NewPCG(4, seed))
@@ -476,8 +476,8 @@ func waiting(m *Memtable) uint64 {
 	return 0
 }
 
-// TestWhatIsPending: keys after all others are never pending, and none are once the order has been
-// needed.
+// TestWhatIsPending checks that keys after all others are never pending, and that none are once the
+// order has been needed.
 func TestWhatIsPending(t *testing.T) {
 	m := New(1 << 20)
 	for i := range 1000 {
@@ -504,8 +504,8 @@ func TestWhatIsPending(t *testing.T) {
 	}
 }
 
-// TestFollow has memtables follow one another. Two of them are iterated over, one with few entries
-// and one with many.
+// TestFollow checks which memtables leave entries pending if they follow one another and two of
+// them are iterated over, one with few entries and one with many.
 func TestFollow(t *testing.T) {
 	m := New(1 << 20)
 	for i := range 20 {
@@ -529,8 +529,8 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestBacklog: without sorting in the background, the writer sorts before it adds a batch if too
-// many entries are pending, and not within a batch.
+// TestBacklog checks that, without sorting in the background, the writer sorts before it adds a
+// batch if too many entries are pending, and not within a batch.
 func TestBacklog(t *testing.T) {
 	const limit = 100
 	m := New(1 << 20)
@@ -643,7 +643,7 @@ func testConcurrent(t *testing.T, limit uint64, unordered int) {
 					key := keyOf(w, n-1-r.IntN(n)*r.IntN(2))
 					_, _, _, indexed := m.Find(xxhash.Sum64(key), key, base.MaxSequence)
 					if !indexed || !m.MayContain(xxhash.Sum64(key)) {
-						t.Errorf("%q was added, and Find or MayContain does not find it", key)
+						t.Errorf("%q was added, but Find or MayContain does not find it", key)
 					}
 					if n <= unordered {
 						continue
@@ -661,7 +661,7 @@ func testConcurrent(t *testing.T, limit uint64, unordered int) {
 						found = it.SeekLT(after) && bytes.Equal(base.UserKey(it.Key()), key)
 					}
 					if !found {
-						t.Errorf("%q was added and is not found", key)
+						t.Errorf("%q was added, but is not found", key)
 					}
 				}
 				it.SeekGE(base.AppendInternalKey(nil, keyOf(r.IntN(writers), r.IntN(perWriter)), 0, base.KindSet))
@@ -705,7 +705,8 @@ func testConcurrent(t *testing.T, limit uint64, unordered int) {
 	}
 }
 
-// TestSortYields: on one processor, other goroutines run while pending entries are sorted.
+// TestSortYields checks that, on one processor, other goroutines run while pending entries are
+// sorted.
 func TestSortYields(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const n = 100_000

@@ -56,8 +56,8 @@ func benchLookups(b *testing.B, offset int) (next func() []byte) {
 	}
 }
 
-// BenchmarkGet is a lookup in one table, of a present and of an absent key, with and
-// without a filter, with all blocks in the cache and without a cache.
+// BenchmarkGet measures lookups of present and absent keys in one table, with and without a filter,
+// with all blocks in the cache and without a cache.
 func BenchmarkGet(b *testing.B) {
 	run := func(name string, cacheBytes int64, p filter.Policy, offset int) {
 		b.Run(name, func(b *testing.B) {
@@ -96,7 +96,7 @@ func BenchmarkGetParallel(b *testing.B) {
 	})
 }
 
-// BenchmarkFindBlock is a search of the index alone.
+// BenchmarkFindBlock measures a search of the index alone.
 func BenchmarkFindBlock(b *testing.B) {
 	r := benchTable(b, 0, nil)
 	next := benchLookups(b, 0)
@@ -105,8 +105,8 @@ func BenchmarkFindBlock(b *testing.B) {
 	}
 }
 
-// BenchmarkFindAmong is a search of an index where nearly all separators have the same number,
-// since the last keys of the table share no prefix with the others.
+// BenchmarkFindAmong measures a search of an index where nearly all separators have the same
+// number, since the last keys of the table share no prefix with the others.
 func BenchmarkFindAmong(b *testing.B) {
 	list := benchEntries(benchKeys)
 	for i := range 100 {

@@ -8,7 +8,7 @@ import (
 )
 
 // TestEntryLengths decodes entries whose lengths take one, two and three bytes, in all
-// combinations, at the end of a block, whole or without the last byte.
+// combinations, at the end of a block. An entry that lacks its last byte must be rejected.
 func TestEntryLengths(t *testing.T) {
 	lengths := []int{0, 1, 127, 128, 129, 255, 256, 16383, 16384, 16385}
 	for _, shared := range lengths {
@@ -36,7 +36,7 @@ func TestEntryLengths(t *testing.T) {
 	}
 }
 
-// TestMoreRestartsThanBytes: a block cannot have more restart offsets than fit.
+// TestMoreRestartsThanBytes checks that a block with more restart offsets than fit is rejected.
 func TestMoreRestartsThanBytes(t *testing.T) {
 	for words := 2; words < 6; words++ {
 		for n := range 8 {
@@ -64,7 +64,7 @@ func TestSearchRestarts(t *testing.T) {
 		}
 		for i := range n {
 			if at, err := b.searchRestarts([]byte{'a', byte(i), 0}, 1<<8|1); err != nil || at != b.restart(i) {
-				t.Errorf("behind key %d of %d: offset %d, %v, want %d", i, n, at, err, b.restart(i))
+				t.Errorf("after key %d of %d: offset %d, %v, want %d", i, n, at, err, b.restart(i))
 			}
 		}
 	}

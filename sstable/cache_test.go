@@ -16,7 +16,8 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// ringBytes walks over the cache, checks its structure and sums up its contents.
+// ringBytes walks the rings of the cache, checks their structure and returns the sum of their bytes
+// and blocks.
 func ringBytes(t *testing.T, c *BlockCache) (sum int64, blocks int) {
 	t.Helper()
 	for i := range c.shards {
@@ -45,8 +46,8 @@ func ringBytes(t *testing.T, c *BlockCache) (sum int64, blocks int) {
 	return sum, blocks
 }
 
-// TestCache: hits cost no read, the bytes stay within the capacity, and a released
-// table leaves no blocks.
+// TestCache checks that hits cost no read, that the bytes stay within the capacity, and that a
+// released table leaves no blocks.
 func TestCache(t *testing.T) {
 	list := numbered(3000)
 	data, info := buildTable(t, list, &WriterOptions{BlockBytes: 1000})
@@ -90,7 +91,7 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// TestCacheKeepsWhatIsRead: blocks that are read repeatedly survive a scan of a table
+// TestCacheKeepsWhatIsRead checks that blocks that are read repeatedly survive a scan of a table
 // larger than the cache.
 func TestCacheKeepsWhatIsRead(t *testing.T) {
 	list := numbered(20000)
@@ -134,7 +135,7 @@ func firstKey(t *testing.T, r *Reader, i int) []byte {
 	return base.UserKey(key)
 }
 
-// TestCacheAdmits: a cache that is not full admits every block; a full one only those
+// TestCacheAdmits checks that a cache that is not full admits every block; a full one only those
 // that it misses twice within as many misses as it has blocks.
 func TestCacheAdmits(t *testing.T) {
 	list := numbered(20000)
@@ -187,7 +188,7 @@ func TestCacheAdmits(t *testing.T) {
 	}
 }
 
-// TestCacheLargeBlocks: a block that does not fit, or that alone fills the cache, does
+// TestCacheLargeBlocks checks that a block that does not fit, or that alone fills the cache, does
 // not keep small ones out.
 func TestCacheLargeBlocks(t *testing.T) {
 	for _, large := range []int{200 << 10, 95 << 10} {
@@ -222,8 +223,8 @@ func TestCacheLargeBlocks(t *testing.T) {
 	}
 }
 
-// TestBuffer: values in a buffer are correct, lookups in one block read it once, and a
-// damaged block does not leave the buffer with a block that it does not hold.
+// TestBuffer checks that values in a buffer are correct, that lookups in one block read it once,
+// and that a damaged block does not leave the buffer with a block that it does not hold.
 func TestBuffer(t *testing.T) {
 	list := numbered(2000)
 	data, info := buildTable(t, list, &WriterOptions{BlockBytes: 1000})
@@ -261,8 +262,8 @@ func TestBuffer(t *testing.T) {
 	}
 }
 
-// TestCacheConcurrent: concurrent lookups, scans and releases, with a cache that is too
-// small.
+// TestCacheConcurrent checks concurrent lookups and scans, with releases in between, when the cache
+// is too small for the tables.
 func TestCacheConcurrent(t *testing.T) {
 	list := numbered(2000)
 	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 500, Filter: filter.Bloom(10)})
@@ -305,8 +306,8 @@ func TestCacheConcurrent(t *testing.T) {
 	}
 }
 
-// TestDontFillCache: a scan with DontFillCache uses cached blocks, adds none, and makes
-// no garbage.
+// TestDontFillCache checks that a scan with DontFillCache uses cached blocks, adds none, and does
+// not allocate.
 func TestDontFillCache(t *testing.T) {
 	list := numbered(3000)
 	data, info := buildTable(t, list, nil)
@@ -342,8 +343,8 @@ func TestDontFillCache(t *testing.T) {
 	}
 }
 
-// TestNoAllocations: neither a filter probe nor a Get in a cached block allocates, also
-// if keys are long or have versions.
+// TestNoAllocations checks that neither a filter probe nor a Get in a cached block allocates, even
+// if keys are long or have many versions.
 func TestNoAllocations(t *testing.T) {
 	var list []kv
 	for i := range 200 {
@@ -379,7 +380,8 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// TestCacheSlots: slots take memory only where blocks are cached, and count as part of the cache.
+// TestCacheSlots checks that slots take memory only where blocks are cached, and count as part of
+// the cache.
 func TestCacheSlots(t *testing.T) {
 	list := numbered(9000)
 	data, info := buildTable(t, list, &WriterOptions{BlockBytes: 250})
@@ -415,7 +417,7 @@ func TestCacheSlots(t *testing.T) {
 	}
 }
 
-// TestSlotsBytes: slotsBytes is what the heap allocates for slots.
+// TestSlotsBytes checks that slotsBytes is what the heap allocates for slots.
 func TestSlotsBytes(t *testing.T) {
 	if unsafe.Sizeof(uintptr(0)) != 8 {
 		t.Skip("pointers do not have 8 bytes")
@@ -439,8 +441,8 @@ func emptyIndex(n int) *index {
 	return &index{packedIndex: packedIndex{n: n}, id: 1, cached: make([]atomic.Pointer[slots], (n+indexGroupLen-1)/indexGroupLen)}
 }
 
-// TestCacheBounds: blocks that fill the cache exactly are cached, and those that exceed it by one
-// byte are not.
+// TestCacheBounds checks that blocks that fill the cache exactly are cached, and that those that
+// exceed it by one byte are not.
 func TestCacheBounds(t *testing.T) {
 	for _, tt := range []struct {
 		bytes  int64
@@ -518,7 +520,8 @@ func TestAdmitBounds(t *testing.T) {
 	}
 }
 
-// TestGhosts: the ghost entries are reallocated only if their number is far off.
+// TestGhosts checks that the ghost entries are reallocated only if there are fewer than required,
+// or more than twice as many.
 func TestGhosts(t *testing.T) {
 	const n = 1000
 	c := NewBlockCache(n * ghostShare)
@@ -544,7 +547,8 @@ func TestGhosts(t *testing.T) {
 	}
 }
 
-// TestGhostsOfHugeCapacity: a capacity that stands for no limit does not take memory in proportion.
+// TestGhostsOfHugeCapacity checks that a capacity that stands for no limit does not take memory in
+// proportion.
 func TestGhostsOfHugeCapacity(t *testing.T) {
 	var s cacheShard
 	s.capacity.Store(math.MaxInt64)
@@ -554,7 +558,7 @@ func TestGhostsOfHugeCapacity(t *testing.T) {
 	}
 }
 
-// TestEvictionIsBounded: the hand passes at most maxPasses recently read blocks.
+// TestEvictionIsBounded checks that the hand passes at most maxPasses recently read blocks.
 func TestEvictionIsBounded(t *testing.T) {
 	const n = maxPasses + 50
 	c, x := NewBlockCache(minShardBytes), emptyIndex(n)

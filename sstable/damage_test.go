@@ -33,9 +33,9 @@ func damageTable(t testing.TB) ([]byte, []kv) {
 	return data, list
 }
 
-// probe reads a table in every way and returns the number of errors. A wrong answer, an
+// readAll reads a table in every way and returns the number of errors. A wrong answer, an
 // error that is not corruption, or one without the file's path, fails the test.
-func probe(t *testing.T, desc string, data []byte, list []kv) (errs int) {
+func readAll(t *testing.T, desc string, data []byte, list []kv) (errs int) {
 	t.Helper()
 	check := func(err error) {
 		if err == nil {
@@ -88,10 +88,11 @@ func verifies(t *testing.T, data []byte) bool {
 	return ok
 }
 
-// TestFlips changes every byte in four ways: all answers are correct or errors.
+// TestFlips changes every byte in four ways: each answer must be correct or an error, and Verify
+// must detect each change that causes an error.
 func TestFlips(t *testing.T) {
 	data, list := damageTable(t)
-	if errs := probe(t, "whole", data, list); errs != 0 || !verifies(t, data) {
+	if errs := readAll(t, "intact", data, list); errs != 0 || !verifies(t, data) {
 		t.Fatalf("%d errors from an undamaged table", errs)
 	}
 	masks := []struct {
@@ -109,7 +110,7 @@ func TestFlips(t *testing.T) {
 			old := data[i]
 			if data[i] = m.f(old); data[i] != old {
 				desc := fmt.Sprintf("byte %d of %d %s", i, len(data), m.name)
-				errs := probe(t, desc, data, list)
+				errs := readAll(t, desc, data, list)
 				if verifies(t, data) && errs == 0 {
 					silent++
 					// Only the padding of the footer has no meaning.
@@ -128,16 +129,17 @@ func TestFlips(t *testing.T) {
 	}
 }
 
-// TestTruncation truncates the table to every length, and appends bytes.
+// TestTruncation checks that truncation of the table to any length is detected, as are bytes that
+// are appended.
 func TestTruncation(t *testing.T) {
 	data, list := damageTable(t)
 	for n := range data {
-		if errs := probe(t, fmt.Sprintf("cut to %d", n), data[:n:n], list); errs == 0 {
+		if errs := readAll(t, fmt.Sprintf("cut to %d", n), data[:n:n], list); errs == 0 {
 			t.Fatalf("cut to %d of %d: no error", n, len(data))
 		}
 	}
 	for _, n := range []int{1, 48, 1000} {
-		if errs := probe(t, fmt.Sprintf("%d bytes more", n), append(slices.Clone(data), make([]byte, n)...), list); errs == 0 {
+		if errs := readAll(t, fmt.Sprintf("%d bytes more", n), append(slices.Clone(data), make([]byte, n)...), list); errs == 0 {
 			t.Fatalf("%d bytes more: no error", n)
 		}
 	}
@@ -154,12 +156,12 @@ func TestTruncation(t *testing.T) {
 		}
 	}
 	if failed == 0 || failed == len(list) {
-		t.Errorf("%d of %d lookups in a file without all blocks but the first fail", failed, len(list))
+		t.Errorf("%d of %d lookups fail in a file that ends after the first block", failed, len(list))
 	}
 }
 
-// TestSwappedBlocks swaps pairs of data blocks of the same stored length, whose checksums
-// are valid in the wrong place, too.
+// TestSwappedBlocks swaps pairs of data blocks of the same stored length: this must be detected,
+// although their checksums are valid in the wrong place, too.
 func TestSwappedBlocks(t *testing.T) {
 	list := make([]kv, 200)
 	for i := range list {
@@ -184,12 +186,12 @@ func swapBlocks(t *testing.T, list []kv, blockBytes int) {
 			d := bytes.Clone(data)
 			copy(d[a.Offset:a.end()], data[b.Offset:b.end()])
 			copy(d[b.Offset:b.end()], data[a.Offset:a.end()])
-			if errs := probe(t, fmt.Sprintf("blocks %d and %d swapped", i, j), d, list); errs == 0 || verifies(t, d) {
+			if errs := readAll(t, fmt.Sprintf("blocks %d and %d swapped", i, j), d, list); errs == 0 || verifies(t, d) {
 				t.Fatalf("blocks %d and %d swapped: no error", i, j)
 			}
 			// The same block twice.
 			copy(d[a.Offset:a.end()], data[a.Offset:a.end()])
-			if errs := probe(t, fmt.Sprintf("block %d in the place of %d", i, j), d, list); errs == 0 || verifies(t, d) {
+			if errs := readAll(t, fmt.Sprintf("block %d in the place of %d", i, j), d, list); errs == 0 || verifies(t, d) {
 				t.Fatalf("block %d in the place of %d: no error", i, j)
 			}
 		}
@@ -199,8 +201,8 @@ func swapBlocks(t *testing.T, list []kv, blockBytes int) {
 	}
 }
 
-// TestSwappedFilters puts intact filter blocks in the wrong place, within the table and
-// from another table of the same shape. Neither may exclude a key.
+// TestSwappedFilters replaces filter blocks by intact ones, from elsewhere in the table and from
+// another table of the same shape: this must be detected, and no key may be excluded.
 func TestSwappedFilters(t *testing.T) {
 	data, list := damageTable(t)
 	other := slices.Clone(list)
@@ -214,20 +216,20 @@ func TestSwappedFilters(t *testing.T) {
 		a, b, c := r.filterUnits[i], r.filterUnits[(i+1)%(r.NumFilterUnits()-1)], r2.filterUnits[i]
 		d := bytes.Clone(data)
 		copy(d[a.Offset:a.end()], data[b.Offset:b.end()])
-		if probe(t, fmt.Sprintf("unit %d replaced by the next", i), d, list) == 0 {
+		if readAll(t, fmt.Sprintf("unit %d replaced by the next", i), d, list) == 0 {
 			t.Fatalf("unit %d replaced by the next: no error", i)
 		}
 		copy(d[a.Offset:a.end()], data2[c.Offset:c.end()])
-		if probe(t, fmt.Sprintf("unit %d of another table", i), d, list) == 0 {
+		if readAll(t, fmt.Sprintf("unit %d of another table", i), d, list) == 0 {
 			t.Fatalf("unit %d of another table: no error", i)
 		}
 	}
 }
 
-// TestVerifyBeyondChecksums: Verify finds faults that no checksum detects.
+// TestVerifyBeyondChecksums checks that Verify finds faults that no checksum detects.
 func TestVerifyBeyondChecksums(t *testing.T) {
 	list := numbered(50)
-	lie := func(desc string, data []byte) {
+	wantFault := func(desc string, data []byte) {
 		t.Helper()
 		if verifies(t, data) {
 			t.Errorf("%s: not found", desc)
@@ -235,7 +237,7 @@ func TestVerifyBeyondChecksums(t *testing.T) {
 	}
 	// A filter over other keys.
 	data, _ := buildTable(t, list, &WriterOptions{Filter: lyingPolicy{hashList{}}})
-	lie("filter over other keys", data)
+	wantFault("filter over other keys", data)
 	// Properties that were counted wrong.
 	for i := range 9 {
 		var buf bytes.Buffer
@@ -254,7 +256,7 @@ func TestVerifyBeyondChecksums(t *testing.T) {
 		if _, err := w.Finish(); err != nil {
 			t.Fatal(err)
 		}
-		lie(fmt.Sprintf("count %d", i), buf.Bytes())
+		wantFault(fmt.Sprintf("count %d", i), buf.Bytes())
 	}
 	// Another engine's count, without the range of keys.
 	data, _ = buildTable(t, list, nil)
@@ -326,7 +328,7 @@ func handmadeTable(data, separator []byte) []byte {
 	return buf.Bytes()
 }
 
-// lyingPolicy builds filters over keys that were not added.
+// lyingPolicy builds filters over other keys than those that are added.
 type lyingPolicy struct{ hashList }
 
 func (p lyingPolicy) NewWriter() filter.Writer { return lyingWriter{p.hashList.NewWriter()} }
@@ -337,7 +339,7 @@ func (w lyingWriter) Add(k filter.Key) {
 	w.Writer.Add(filter.NewKey(append([]byte("not "), k.Bytes...)))
 }
 
-// TestMalformedEntriesInIterators: at a malformed entry an iterator stops with an error,
+// TestMalformedEntriesInIterators checks that an iterator stops with an error at a malformed entry,
 // in both directions, or, with SkipDamaged, continues after the block.
 func TestMalformedEntriesInIterators(t *testing.T) {
 	key := func(s string) []byte { return base.AppendInternalKey(nil, []byte(s), 1, KindSet) }
@@ -381,7 +383,7 @@ func TestMalformedEntriesInIterators(t *testing.T) {
 	}
 }
 
-// TestSkipDamaged damages one block: the entries of all others are found.
+// TestSkipDamaged damages each block in turn: iterators must find the entries of all others.
 func TestSkipDamaged(t *testing.T) {
 	data, list := damageTable(t)
 	r := openTable(t, data, nil)
@@ -432,7 +434,7 @@ func TestSkipDamaged(t *testing.T) {
 	}
 }
 
-var errDisk = errors.New("disk on fire")
+var errDisk = errors.New("disk failure")
 
 // failingReader fails from the n-th read on.
 type failingReader struct {
@@ -447,8 +449,8 @@ func (f *failingReader) ReadAt(p []byte, off int64) (int, error) {
 	return f.ReaderAt.ReadAt(p, off)
 }
 
-// TestReadErrors: read errors are returned, do not count as corruption, are not skipped,
-// and do not cost the filter.
+// TestReadErrors checks that read errors are returned, do not count as corruption, are not skipped,
+// and do not disable the filter.
 func TestReadErrors(t *testing.T) {
 	data, list := damageTable(t)
 	o := &ReaderOptions{Path: "test.ldb", Policies: []filter.Policy{hashList{}}}
@@ -492,7 +494,7 @@ func TestReadErrors(t *testing.T) {
 	}
 }
 
-// TestMalformedRestarts: lookups and seeks in a block with wrong restarts return an
+// TestMalformedRestarts checks that lookups and seeks in a block with wrong restarts return an
 // error.
 func TestMalformedRestarts(t *testing.T) {
 	key := func(s string) []byte { return base.AppendInternalKey(nil, []byte(s), 1, KindSet) }
@@ -544,7 +546,7 @@ func TestMalformedRestarts(t *testing.T) {
 	}
 }
 
-// TestUncompressable: a data block that cannot be decompressed is an error, with and
+// TestUncompressable checks that a data block that cannot be decompressed is an error, with and
 // without a cache.
 func TestUncompressable(t *testing.T) {
 	var buf bytes.Buffer
@@ -589,10 +591,10 @@ func alter(data []byte, h Handle, change func(b []byte)) {
 func noRestarts(b []byte) { clear(b[len(b)-4:]) }
 func badEntry(b []byte)   { b[1] = 0xff }
 
-// TestMalformedBlocks: a malformed block with a valid checksum is damage, to Verify
-// and to methods that read it.
+// TestMalformedBlocks checks that Verify, and the methods that read a malformed block with a valid
+// checksum, report it as damage.
 func TestMalformedBlocks(t *testing.T) {
-	wants := func(desc string, err error) {
+	wantCorruption := func(desc string, err error) {
 		t.Helper()
 		if ce := (*base.CorruptionError)(nil); !errors.As(err, &ce) || ce.Path != "test.ldb" {
 			t.Errorf("%s: %v", desc, err)
@@ -604,17 +606,17 @@ func TestMalformedBlocks(t *testing.T) {
 		if err := r.Verify(t.Context(), func(err error) { found = err }); err != nil {
 			t.Fatal(err)
 		}
-		wants(desc, found)
+		wantCorruption(desc, found)
 	}
 	open := func(data []byte) *Reader { return openTable(t, data, &ReaderOptions{Path: "test.ldb"}) }
 	good, _ := buildTable(t, numbered(50), &WriterOptions{DisableCompression: true})
-	whole := open(good)
-	block, err := whole.DataBlock(0)
+	intact := open(good)
+	block, err := intact.DataBlock(0)
 	if err != nil || block.NumEntries != 50 {
 		t.Fatalf("%+v, %v", block, err)
 	}
 	props := Handle{}
-	for _, m := range whole.MetaBlocks() {
+	for _, m := range intact.MetaBlocks() {
 		if m.Name == propertiesName {
 			props = m.Handle
 		}
@@ -624,18 +626,18 @@ func TestMalformedBlocks(t *testing.T) {
 		alter(data, block.Handle, change)
 		r := open(data)
 		_, err := r.DataBlock(0)
-		wants("data block with "+desc, err)
+		wantCorruption("data block with "+desc, err)
 		verify("data block with "+desc, r)
 
 		// Blocks that were read at open may have changed since.
-		_, index := whole.Footer()
+		_, index := intact.Footer()
 		for what, h := range map[string]Handle{"index": index, "properties": props} {
 			data := bytes.Clone(good)
 			r := open(data)
 			alter(data, h, change)
 			verify(what+" with "+desc, r)
 			if _, err := r.RawProperties(); what == "properties" {
-				wants("properties with "+desc, err)
+				wantCorruption("properties with "+desc, err)
 			}
 		}
 	}
@@ -647,15 +649,15 @@ func TestMalformedBlocks(t *testing.T) {
 	r = open(data)
 	data[props.Offset] ^= 1
 	_, err = r.RawProperties()
-	wants("properties with a wrong checksum", err)
+	wantCorruption("properties with a wrong checksum", err)
 	data[block.Offset] ^= 1
 	_, err = r.DataBlock(0)
-	wants("data block with a wrong checksum", err)
+	wantCorruption("data block with a wrong checksum", err)
 	r = open(data)
 	if state, err := r.FilterStatus(); state != FilterDamaged {
 		t.Errorf("a filter with damaged properties: %v, %v", state, err)
 	} else {
-		wants("a filter with damaged properties", err)
+		wantCorruption("a filter with damaged properties", err)
 	}
 	data = bytes.Clone(good)
 	if data[len(data)-footerLen+1] >= 0x80 {
@@ -666,7 +668,7 @@ func TestMalformedBlocks(t *testing.T) {
 	if state, err := r.FilterStatus(); state != FilterDamaged {
 		t.Errorf("a metaindex past the end: %v, %v", state, err)
 	} else {
-		wants("a metaindex past the end", err)
+		wantCorruption("a metaindex past the end", err)
 	}
 	if _, err := decodeMetaindex([]byte{1}, 100); err != errBlockShort {
 		t.Errorf("a metaindex of one byte: %v", err)
@@ -683,7 +685,7 @@ func (w *onceFailing) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestWriteFailsOnce lets each write of a table fail: Add or Finish returns the error,
+// TestWriteFailsOnce lets each write of a table fail once: Add or Finish must return the error,
 // though later writes would succeed.
 func TestWriteFailsOnce(t *testing.T) {
 	for n := 0; ; n++ {
@@ -722,7 +724,7 @@ func (r shortReads) ReadAt(p []byte, off int64) (int, error) {
 	return r.ReaderAt.ReadAt(p, off)
 }
 
-// TestReadaheadFails: blocks that cannot be read together are read one by one.
+// TestReadaheadFails checks that blocks that cannot be read together are read one by one.
 func TestReadaheadFails(t *testing.T) {
 	list := numbered(300)
 	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 200})
@@ -747,7 +749,8 @@ func (r *longestRead) ReadAt(p []byte, off int64) (int, error) {
 	return r.ReaderAt.ReadAt(p, off)
 }
 
-// TestReadahead: the size of an iterator's reads grows with the table, and it reads nothing twice.
+// TestReadahead checks that the size of an iterator's reads grows with the table, and that it reads
+// nothing twice.
 func TestReadahead(t *testing.T) {
 	for _, tt := range []struct {
 		entries     int // of 1 KiB
@@ -779,10 +782,10 @@ func TestReadahead(t *testing.T) {
 	}
 }
 
-// TestDecompress: malformed snappy is an error of decompress itself.
+// TestDecompress checks that decompress rejects malformed snappy data.
 func TestDecompress(t *testing.T) {
-	whole := snappy.Encode(nil, bytes.Repeat([]byte("a"), 500))
-	for _, b := range [][]byte{nil, bytes.Repeat([]byte{0xff}, 10), whole[:len(whole)-1]} {
+	intact := snappy.Encode(nil, bytes.Repeat([]byte("a"), 500))
+	for _, b := range [][]byte{nil, bytes.Repeat([]byte{0xff}, 10), intact[:len(intact)-1]} {
 		if out, err := decompress(nil, b, typeSnappy); !errors.Is(err, snappy.ErrCorrupt) {
 			t.Errorf("%x: %d bytes, %v", b, len(out), err)
 		}

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestDefaultLayout: by default, tables have blocks of 4 KiB, and a restart every 16 entries in
-// data blocks and in the index.
+// TestDefaultLayout checks that tables have blocks of 4 KiB by default, and a restart every 16
+// entries in data blocks and in the index.
 func TestDefaultLayout(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 9))
 	var list []kv // 136 blocks: with 15 or 17 of them per restart, the index would have another number of restarts

@@ -81,8 +81,8 @@ func TestFilterPool(t *testing.T) {
 	}
 }
 
-// TestMoveFilter drops most tables of a pool, so that it is sparse, and moves the filters
-// of the others: their answers do not change, and the pool is no longer sparse.
+// TestMoveFilter drops most tables of a pool, so that it is sparse, and moves the filters of the
+// others: their answers must not change, and the pool must no longer be sparse.
 func TestMoveFilter(t *testing.T) {
 	var pool FilterPool
 	const keys = 30_000
@@ -99,18 +99,18 @@ func TestMoveFilter(t *testing.T) {
 	if pool.Sparse() {
 		t.Fatal("a full pool is sparse")
 	}
-	ask := func(r *Reader) (maybe int) {
+	probe := func(r *Reader) (falsePositives int) {
 		for i := range keys {
 			if !r.MayContain(filter.NewKey([]byte(list[i].key))) {
 				t.Fatalf("key %d is excluded", i)
 			}
 			if r.MayContain(filter.NewKey(fmt.Appendf(nil, "absent%d", i))) {
-				maybe++
+				falsePositives++
 			}
 		}
-		return maybe
+		return falsePositives
 	}
-	want := ask(readers[0])
+	want := probe(readers[0])
 	held := pool.HeldBytes()
 	var kept []*Reader
 	for i, r := range readers {
@@ -136,7 +136,7 @@ func TestMoveFilter(t *testing.T) {
 		if r.Filter() != before {
 			moved++
 		}
-		if got := ask(r); got != want || r.HeldFilterSteps() != len(r.FilterSteps()) {
+		if got := probe(r); got != want || r.HeldFilterSteps() != len(r.FilterSteps()) {
 			t.Fatalf("after moving: %d false positives, want %d, %d steps held", got, want, r.HeldFilterSteps())
 		}
 	}
@@ -164,8 +164,8 @@ func TestMoveFilter(t *testing.T) {
 	}
 }
 
-// TestMoveChangedFilter: a filter whose memory has been corrupted is dropped when it is moved, so
-// that MayContain returns true.
+// TestMoveChangedFilter checks that a filter whose memory has been corrupted is dropped when it is
+// moved, so that MayContain returns true.
 func TestMoveChangedFilter(t *testing.T) {
 	var pool FilterPool
 	list := numbered(30_000)
@@ -179,14 +179,14 @@ func TestMoveChangedFilter(t *testing.T) {
 			r.Release()
 		}
 	}
-	given := 0
+	dropped := 0
 	for i := 0; i < len(readers); i += 8 {
 		r := readers[i]
 		r.filter.Load().units[0].bytes[1000] ^= 0x10
 		if err := r.MoveFilter(); err == nil {
 			continue // its slab is not sparse
 		}
-		given++
+		dropped++
 		if state, err := r.FilterStatus(); state != FilterDamaged || err == nil || r.Filter() != nil {
 			t.Fatalf("after the error: state %v, %v", state, err)
 		}
@@ -196,12 +196,13 @@ func TestMoveChangedFilter(t *testing.T) {
 			}
 		}
 	}
-	if given == 0 {
-		t.Error("no filter was moved")
+	if dropped == 0 {
+		t.Error("no filter was dropped")
 	}
 }
 
-// TestFilterPoolLimit: filters may take exactly the limit, and a claim of no bytes always succeeds.
+// TestFilterPoolLimit checks that filters may take exactly the limit, and that a claim of no bytes
+// always succeeds.
 func TestFilterPoolLimit(t *testing.T) {
 	var p FilterPool
 	p.SetLimit(1000)
@@ -228,7 +229,7 @@ func TestFilterPoolLimit(t *testing.T) {
 	}
 }
 
-// claimWatcher notes the most bytes that are held and claimed in a pool during reads.
+// claimWatcher records the maximum of the bytes held and claimed in a pool, at each read.
 type claimWatcher struct {
 	io.ReaderAt
 	pool *FilterPool
@@ -242,8 +243,8 @@ func (w *claimWatcher) ReadAt(p []byte, off int64) (int, error) {
 	return w.ReaderAt.ReadAt(p, off)
 }
 
-// TestClaimsCountOnce: while a filter is loaded unit by unit, its memory counts once, so that other
-// filters are not refused although they fit.
+// TestClaimsCountOnce checks that the memory of a filter counts once while it is loaded unit by
+// unit, so that other filters are not refused although they fit.
 func TestClaimsCountOnce(t *testing.T) {
 	data, _ := buildTable(t, numbered(30_000), &WriterOptions{Filter: filter.Ribbon(16)})
 	var pool FilterPool
@@ -292,7 +293,7 @@ func TestFilterSlabs(t *testing.T) {
 	cur := p.cur
 	p.get(maxSlabAlloc)
 	if m := p.get(len(cur.rest)); m.slab != cur || len(cur.rest) != 0 {
-		t.Errorf("the rest of a slab is not used; %d bytes are left", len(cur.rest))
+		t.Errorf("an allocation that fits does not use the rest of a slab; %d bytes are left", len(cur.rest))
 	}
 	for _, tt := range []struct {
 		held, limit int64
@@ -309,7 +310,8 @@ func TestFilterSlabs(t *testing.T) {
 	}
 }
 
-// TestSparse: a pool is sparse if it wastes more than a small slab and more than a fifth.
+// TestSparse checks that a pool is sparse if it wastes more than a small slab and more than a
+// fifth.
 func TestSparse(t *testing.T) {
 	for _, tt := range []struct {
 		slab, live int64
@@ -335,8 +337,9 @@ func TestSparse(t *testing.T) {
 	}
 }
 
-// TestOffHeap: slabs are outside the heap where that is possible. They are freed once no reader and
-// no lookup can use them: if there are many, the pool itself calls the garbage collector.
+// TestOffHeap checks that slabs are outside the heap where that is possible, and are freed once no
+// reader and no lookup can use them. If there are many, the pool itself calls the garbage
+// collector.
 func TestOffHeap(t *testing.T) {
 	if !offheap.Available {
 		t.Skip("no memory outside the heap on this system")
@@ -364,12 +367,12 @@ func TestOffHeap(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	if !held.MayContain(filter.Key{}) {
-		t.Fatal("a filter that was dropped answers otherwise while it is used")
+		t.Fatal("the memory of a dropped filter changes while a lookup uses it")
 	}
 }
 
-// TestGarbageLeftOver: what became garbage during the last collection, and what replaces garbage
-// that was freed later, is collected too.
+// TestGarbageLeftOver checks that slabs that become garbage during a collection, or in place of
+// garbage that was freed, are collected too.
 func TestGarbageLeftOver(t *testing.T) {
 	if !offheap.Available {
 		t.Skip("no memory outside the heap on this system")
@@ -399,8 +402,8 @@ func TestGarbageLeftOver(t *testing.T) {
 	}
 }
 
-// TestMuchGarbage: garbage slabs outside the heap may take an eighth of the limit or, without one, of
-// the other slabs, and 8 MiB in any case.
+// TestMuchGarbage checks that garbage slabs outside the heap may take an eighth of the limit or,
+// without one, of the other slabs, and 8 MiB in any case.
 func TestMuchGarbage(t *testing.T) {
 	for _, c := range []struct {
 		limit, inUse, garbage int64 // MiB
@@ -419,7 +422,7 @@ func TestMuchGarbage(t *testing.T) {
 	}
 }
 
-// firstByte is a filter that excludes nothing if its first byte is 1. Its lookups take their time.
+// firstByte is a filter that excludes nothing if its first byte is 1. Its lookups are slow.
 type firstByte struct{ bytes []byte }
 
 func (f *firstByte) MayContain(filter.Key) bool {
@@ -434,8 +437,8 @@ func (f *firstByte) MayContainMany([]filter.Key, []bool) {}
 func (f *firstByte) FPR() float64                        { return 0 }
 func (f *firstByte) SizeBytes() int                      { return len(f.bytes) }
 
-// TestCapacity: filters in the heap get half of the memory of a process; filters outside the heap
-// get all of it except the unused memory of their slabs.
+// TestCapacity checks that filters in the heap get half of the memory of a process; filters outside
+// the heap get all of it except the unused memory of their slabs.
 func TestCapacity(t *testing.T) {
 	var pool FilterPool
 	for _, memory := range []int64{0, 1 << 20, 2 * smallPool, 64 << 20, 1 << 30} {
@@ -444,14 +447,14 @@ func TestCapacity(t *testing.T) {
 			want = memory - smallPool
 		}
 		if got := pool.Capacity(memory, 2); got != want {
-			t.Errorf("of %d bytes filters get %d, want %d", memory, got, want)
+			t.Errorf("filters get %d of %d bytes, want %d", got, memory, want)
 		}
 	}
 	if !offheap.Available {
 		return
 	}
 	if got := (&FilterPool{denied: true}).Capacity(1<<30, 2); got != 1<<29 {
-		t.Errorf("of 1 GiB filters get %d bytes where all are in the heap", got)
+		t.Errorf("filters in the heap get %d bytes of 1 GiB", got)
 	}
 	for range 4 {
 		pool.get(1 << 20)
@@ -463,13 +466,13 @@ func TestCapacity(t *testing.T) {
 		}
 		_, unused := pool.OffHeap()
 		if got, want := pool.Capacity(64<<20, 2), 64<<20-smallPool-unused; got != want || unused < int64(m.size) {
-			t.Errorf("beside %d unused bytes filters get %d, want %d", unused, got, want)
+			t.Errorf("with %d unused bytes, filters get %d, want %d", unused, got, want)
 		}
 	}
 }
 
-// TestOffHeapLookups: lookups continue while filters outside the heap are loaded, dropped, moved,
-// and their slabs freed.
+// TestOffHeapLookups checks that lookups continue while filters outside the heap are loaded,
+// dropped and moved, and their slabs are freed.
 func TestOffHeapLookups(t *testing.T) {
 	pool := FilterPool{held: smallPool}
 	const keys = 20_000
@@ -528,6 +531,6 @@ func TestOffHeapLookups(t *testing.T) {
 		r.Release()
 	}
 	if off, unused := pool.OffHeap(); off != unused {
-		t.Errorf("%d bytes are outside the heap, %d of them unused, and all were released", off, unused)
+		t.Errorf("%d bytes are outside the heap, %d of them unused, after all filters were released", off, unused)
 	}
 }

@@ -39,7 +39,7 @@ func TestTablesOfOtherEngines(t *testing.T) {
 		filter         sstable.FilterState
 	}{
 		{"leveldb-1.23_nofilter.ldb", "medium", "", sstable.FilterNone},
-		// Its filters hold internal keys, as goleveldb's package table on its own writes them.
+		// Its filters hold internal keys: goleveldb's package table, used on its own, adds those.
 		{"goleveldb-1.0.0_bloom.ldb", "medium", "", sstable.FilterDamaged},
 		{"rocksdb-7.8.3_fv0_crc_bloom.sst", "medium", "", sstable.FilterOK},
 		{"rocksdb-7.8.3_edge_fv0_crc_bloom.sst", "small", "", sstable.FilterOK},

@@ -61,8 +61,7 @@ func TestFormatExamples(t *testing.T) {
 
 const tableExampleFooter = "d9 03 20 fe 03 16"
 
-// TestGolden compares tables with the files in testdata: the format must not change by
-// accident.
+// TestGolden compares tables with the files in testdata: the format must not change by accident.
 func TestGolden(t *testing.T) {
 	for _, c := range []struct {
 		file string
@@ -91,7 +90,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestDecodeFooter decodes footers that are wrong in one way.
+// TestDecodeFooter checks the errors for footers that are each wrong in one way.
 func TestDecodeFooter(t *testing.T) {
 	good := appendFooter(nil, footer{Handle{10, 20}, Handle{35, 60}})
 	with := func(at int, b ...byte) []byte {
@@ -126,7 +125,7 @@ func TestDecodeFooter(t *testing.T) {
 	}
 }
 
-// TestBlockInit parses blocks that are wrong in one way.
+// TestBlockInit checks the errors for blocks that are each wrong in one way.
 func TestBlockInit(t *testing.T) {
 	for _, c := range []struct {
 		desc string
@@ -152,7 +151,7 @@ func TestBlockInit(t *testing.T) {
 	}
 }
 
-// TestBlockGetMalformed looks up keys in blocks with malformed entries.
+// TestBlockGetMalformed checks the errors of lookups in blocks with malformed entries.
 func TestBlockGetMalformed(t *testing.T) {
 	const tr = "01 05 00 00 00 00 00 00" // a trailer: sequence 5
 	const restarts = " 00 00 00 00  01 00 00 00"
@@ -184,7 +183,8 @@ func TestBlockGetMalformed(t *testing.T) {
 	}
 }
 
-// TestSharedTrailer: a key may begin with the whole previous internal key, trailer included.
+// TestSharedTrailer checks that a key may begin with the whole previous internal key, trailer
+// included.
 func TestSharedTrailer(t *testing.T) {
 	first := kv{"a", 5, KindSet, "1"}
 	second := kv{string(first.ikey()) + "x", 5, KindSet, "2"}
@@ -197,7 +197,7 @@ func TestSharedTrailer(t *testing.T) {
 	}
 }
 
-// TestDecodeIndex decodes index blocks that are wrong in one way.
+// TestDecodeIndex checks the errors for index blocks that are each wrong in one way.
 func TestDecodeIndex(t *testing.T) {
 	key := func(s string) []byte { return base.AppendInternalKey(nil, []byte(s), 1, KindSet) }
 	type entry struct {
@@ -220,7 +220,7 @@ func TestDecodeIndex(t *testing.T) {
 		{"block past the end", []entry{{key("a"), at(90, 6)}}, errHandle},
 		{"offset past the end", []entry{{key("a"), at(1<<63, 6)}}, errHandle},
 		{"length of 2^64-1", []entry{{key("a"), at(0, 1<<64-1)}}, errHandle},
-		{"half a handle", []entry{{key("a"), []byte{1}}}, base.ErrShort},
+		{"a partial handle", []entry{{key("a"), []byte{1}}}, base.ErrShort},
 		{"no handle", []entry{{key("a"), nil}}, base.ErrShort},
 		{"separator as long as its block can be", []entry{{key(strings.Repeat("a", int(maxDecodedLen(10)))), at(0, 10)}}, nil},
 		{"separator longer by one", []entry{{key(strings.Repeat("a", int(maxDecodedLen(10))+1)), at(0, 10)}}, errSeparator},
@@ -244,8 +244,8 @@ func TestDecodeIndex(t *testing.T) {
 	}
 }
 
-// TestSnappyBomb: a block that claims far more bytes than it can decode to is rejected
-// before memory is allocated.
+// TestSnappyBomb checks that a block that claims far more bytes than it can decode to is rejected
+// with few allocations.
 func TestSnappyBomb(t *testing.T) {
 	bomb := []byte{0xff, 0xff, 0xff, 0xff, 0x0f, 0x00} // 4 GiB
 	if n := testing.AllocsPerRun(1, func() {
@@ -275,7 +275,7 @@ func TestSnappyBomb(t *testing.T) {
 	}
 }
 
-// TestProperties writes and reads properties.
+// TestProperties checks that properties are read as they were written.
 func TestProperties(t *testing.T) {
 	list := numbered(100)
 	data, info := buildTable(t, list, &WriterOptions{Filter: hashList{}, FileNumber: 12345})
@@ -295,7 +295,8 @@ func TestProperties(t *testing.T) {
 	}
 }
 
-// TestDecodeProperties decodes malformed values.
+// TestDecodeProperties checks the errors for malformed values, an unknown comparator and a global
+// sequence number.
 func TestDecodeProperties(t *testing.T) {
 	ikey := string(base.AppendInternalKey(nil, []byte("k"), 1, KindSet))
 	for _, c := range []struct {
@@ -329,7 +330,7 @@ func TestDecodeProperties(t *testing.T) {
 	}
 }
 
-// TestWrongMagic: errors name the kinds of tables that are not supported.
+// TestWrongMagic checks that errors name the kinds of tables that are not supported.
 func TestWrongMagic(t *testing.T) {
 	for magic, want := range map[uint64]string{
 		0x88e241b785f4cff7: "RocksDB table, format_version 5",
@@ -347,7 +348,8 @@ func TestWrongMagic(t *testing.T) {
 	}
 }
 
-// TestUnsupportedTables: intact tables with features that sift does not support.
+// TestUnsupportedTables checks that intact tables with features that sift does not support are
+// rejected with ErrUnsupported.
 func TestUnsupportedTables(t *testing.T) {
 	table := func(kind Kind, props []Property, names ...string) []byte {
 		var buf bytes.Buffer
@@ -386,7 +388,7 @@ func TestUnsupportedTables(t *testing.T) {
 			t.Errorf("%s: %v", c.desc, err)
 		}
 	}
-	// An entry of a kind that only other engines know: neither a value nor absent.
+	// An entry of a kind that only other engines have is neither returned nor treated as absent.
 	r := openTable(t, table(7, nil), nil)
 	if _, _, _, _, err := r.Get([]byte("k"), 5); !errors.Is(err, base.ErrUnsupported) {
 		t.Errorf("Get of an entry of kind 7: %v", err)
@@ -397,7 +399,8 @@ func TestUnsupportedTables(t *testing.T) {
 	}
 }
 
-// TestLongNames: a small, prefix-compressed metaindex cannot take much memory.
+// TestLongNames checks that a small, prefix-compressed metaindex is rejected if its names would
+// take much memory.
 func TestLongNames(t *testing.T) {
 	w := blockWriter{interval: 1 << 20}
 	name := bytes.Repeat([]byte("x"), 40000)
@@ -410,7 +413,7 @@ func TestLongNames(t *testing.T) {
 	}
 }
 
-// TestMetaindexOrder: equal or descending names are damage.
+// TestMetaindexOrder checks that equal or descending names are damage.
 func TestMetaindexOrder(t *testing.T) {
 	for names, want := range map[string]error{"ab": nil, "aa": errKeyOrder, "ba": errKeyOrder} {
 		w := blockWriter{interval: 1}
@@ -423,7 +426,7 @@ func TestMetaindexOrder(t *testing.T) {
 	}
 }
 
-// TestReadHandle: a block, trailer included, may end exactly at the limit, and no later.
+// TestReadHandle checks that a block, trailer included, may end exactly at the limit, and no later.
 func TestReadHandle(t *testing.T) {
 	for _, tt := range []struct {
 		h     Handle

@@ -11,9 +11,10 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// FuzzReader opens any bytes as a table. So that inputs get past the checksums, those of the
-// blocks that the footer and the index refer to are made valid. Its coverage varies slightly
-// from run to run, so use -fuzzminimizetime 1x.
+// FuzzReader checks that arbitrary bytes, opened as a table, cause no panic and allocate a bounded
+// amount of memory. With fix, the checksums of the blocks that the footer and the index refer to
+// are made valid, so that inputs get past them. Coverage varies slightly from run to run, so use
+// -fuzzminimizetime 1x.
 func FuzzReader(f *testing.F) {
 	data, _ := damageTable(f)
 	f.Add(data, "key00000004", true)
@@ -73,7 +74,8 @@ func useTable(data []byte, key string, cache *BlockCache) {
 	}
 }
 
-// FuzzPointTable copies any block for the cache, with any bounds.
+// FuzzPointTable checks that the copy of any block for the cache, with any bounds, has the same
+// entries and gives the same answers.
 func FuzzPointTable(f *testing.F) {
 	entries := numbered(12)
 	for i := range entries {
@@ -112,7 +114,7 @@ func FuzzPointTable(f *testing.F) {
 	})
 }
 
-// fixChecksums makes the checksums of the blocks valid that can be found.
+// fixChecksums makes the checksums of all blocks that it can find valid.
 func fixChecksums(data []byte) {
 	size := int64(len(data))
 	if size < footerLen {
@@ -132,7 +134,7 @@ func fixChecksums(data []byte) {
 		}
 		return b
 	}
-	named := func(b *block) {
+	fixReferenced := func(b *block) {
 		if b == nil {
 			return
 		}
@@ -148,9 +150,9 @@ func fixChecksums(data []byte) {
 			return nil
 		})
 	}
-	named(fix(f.index))
+	fixReferenced(fix(f.index))
 	if metaErr == nil {
-		named(fix(f.metaindex))
+		fixReferenced(fix(f.metaindex))
 		fix(f.metaindex) // a block that it refers to may overlap it
 	}
 	fix(f.index)

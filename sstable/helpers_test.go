@@ -101,7 +101,7 @@ func randomEntries(rng *rand.Rand, n int) []kv {
 	return slices.CompactFunc(list, func(a, b kv) bool { return a.key == b.key && a.seq == b.seq })
 }
 
-// modelGet is Reader.Get over a sorted slice.
+// modelGet does what Reader.Get does, in a sorted slice.
 func modelGet(list []kv, key string, seq uint64) (kv, bool) {
 	for _, e := range list {
 		if e.key == key && e.seq <= seq {

@@ -77,7 +77,7 @@ func TestIndexFind(t *testing.T) {
 	}
 }
 
-// checkRank compares rank and ties with a count.
+// checkRank compares the results of rank and ties with those of a linear search.
 func checkRank(t *testing.T, x *packedIndex, seps [][]byte, p uint64) {
 	t.Helper()
 	below, equal := 0, 0
@@ -98,8 +98,8 @@ func checkRank(t *testing.T, x *packedIndex, seps [][]byte, p uint64) {
 	}
 }
 
-// TestIndexCommon: the last separator, which shares no prefix with the others, does not affect the
-// prefix that those share.
+// TestIndexCommon checks that the last separator, which shares no prefix with the others, does not
+// affect the prefix that those share.
 func TestIndexCommon(t *testing.T) {
 	data, _ := buildTable(t, numbered(1000), &WriterOptions{BlockBytes: 200})
 	x := openTable(t, data, nil).index.Load()
@@ -115,7 +115,7 @@ func TestIndexCommon(t *testing.T) {
 	}
 }
 
-// TestIndexHolds: an index returns the separators and handles that it was made of.
+// TestIndexHolds checks that an index returns the separators and handles that it was built from.
 func TestIndexHolds(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for round := range 2000 {

@@ -28,7 +28,7 @@ func (f *switchReader) ReadAt(p []byte, off int64) (int, error) {
 	return f.ReaderAt.ReadAt(p, off)
 }
 
-// unshortened returns entries with long separators, so that their index is not small.
+// unshortened returns n entries whose keys yield long separators, so that their index is not small.
 func unshortened(n int) []kv {
 	list := make([]kv, n)
 	for i := range list {
@@ -37,8 +37,8 @@ func unshortened(n int) []kv {
 	return list
 }
 
-// TestIndexPool: concurrent lookups and scans, with a limit of a third of the indexes. All keys are
-// found, the pool stays within its limit, and in the end it is empty.
+// TestIndexPool checks concurrent lookups and scans of tables while the limit allows a third of
+// their indexes: all keys are found, the pool stays within its limit, and it is empty in the end.
 func TestIndexPool(t *testing.T) {
 	list := unshortened(3000)
 	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 300})
@@ -50,7 +50,7 @@ func TestIndexPool(t *testing.T) {
 	for range 9 {
 		readers = append(readers, openTable(t, data, &ReaderOptions{Cache: c, IndexPool: pool}))
 	}
-	whole := func() (n int64) {
+	heldBytes := func() (n int64) {
 		pool.mu.Lock()
 		defer pool.mu.Unlock()
 		for _, x := range pool.ring {
@@ -58,7 +58,7 @@ func TestIndexPool(t *testing.T) {
 		}
 		return n
 	}
-	if n := whole(); n != 3*one {
+	if n := heldBytes(); n != 3*one {
 		t.Fatalf("%d bytes are held at first, want %d", n, 3*one)
 	}
 	var wg sync.WaitGroup
@@ -72,7 +72,7 @@ func TestIndexPool(t *testing.T) {
 					t.Errorf("Get(%q): %q, %v, %v", e.key, v, found, err)
 					return
 				}
-				if n := whole(); n > 4*one { // one may be in transit
+				if n := heldBytes(); n > 4*one { // one may be in transit
 					t.Errorf("%d bytes are held, want %d", n, 3*one)
 					return
 				}
@@ -109,7 +109,7 @@ func TestIndexPool(t *testing.T) {
 	}
 }
 
-// TestIndexPoolClock: the index that was not used is evicted.
+// TestIndexPoolClock checks that the index that was not used is evicted.
 func TestIndexPoolClock(t *testing.T) {
 	list := unshortened(3000)
 	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 300})
@@ -147,8 +147,8 @@ func TestIndexPoolClock(t *testing.T) {
 	}
 }
 
-// TestIndexPoolErrors: while an index cannot be read again, or is damaged, each read that needs it
-// returns an error.
+// TestIndexPoolErrors checks that each read that needs an index returns an error while the index
+// cannot be read again or is damaged.
 func TestIndexPoolErrors(t *testing.T) {
 	list := unshortened(3000)
 	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 300, DisableCompression: true})
@@ -210,8 +210,8 @@ func TestIndexPoolErrors(t *testing.T) {
 	}
 }
 
-// TestSmallIndexesStay: a small index stays in memory even if it exceeds the limit, until its table
-// is released.
+// TestSmallIndexesStay checks that a small index stays in memory even if it exceeds the limit,
+// until its table is released.
 func TestSmallIndexesStay(t *testing.T) {
 	list := numbered(3000)
 	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 300})
@@ -242,7 +242,8 @@ func TestSmallIndexesStay(t *testing.T) {
 	}
 }
 
-// TestIndexPoolLimit: indexes may take exactly the limit, and without a limit all stay.
+// TestIndexPoolLimit checks that indexes may take exactly the limit, and that all stay if there is
+// no limit.
 func TestIndexPoolLimit(t *testing.T) {
 	data, _ := buildTable(t, unshortened(3000), &WriterOptions{BlockBytes: 300})
 	pool := new(IndexPool)

@@ -36,7 +36,7 @@ func testIndex(t *testing.T, keys []string, offsets []uint64) *packedIndex {
 	return x
 }
 
-// TestLevelDBFilterExample checks the example in the format's comment.
+// TestLevelDBFilterExample checks the example in the format comment.
 func TestLevelDBFilterExample(t *testing.T) {
 	block, err := hex.DecodeString("8000000000000000" + "01" + "00000000" + "09000000" + "0b")
 	if err != nil {
@@ -69,14 +69,14 @@ func TestLevelDBFilterExample(t *testing.T) {
 	}
 }
 
-// TestLevelDBFilterOfOthers probes filters that others have built, with six probes per key: LevelDB for
-// "hello" and "world", and goleveldb for "key0" to "key9". The second has 104 bits, so that all bits of
-// the hashes matter.
+// TestLevelDBFilterOfOthers probes filters that other engines built with six probes per key:
+// LevelDB for "hello" and "world", and goleveldb for "key0" to "key9". The second filter has 104
+// bits, so that all bits of the hashes matter.
 func TestLevelDBFilterOfOthers(t *testing.T) {
 	for _, c := range []struct {
 		filter         string
 		held, excluded []string
-		size           int // with two ends
+		size           int // of the filter and two offsets
 	}{
 		{"114000414410401006", []string{"hello", "world"}, []string{"x", "foo"}, 9 + 2*4},
 		{
@@ -127,7 +127,8 @@ func TestLevelDBHash(t *testing.T) {
 	}
 }
 
-// TestLevelDBFilterBits probes filters of the smallest sizes and with the most probes.
+// TestLevelDBFilterBits checks filters of the smallest sizes, and filters with the largest number
+// of probes and one more.
 func TestLevelDBFilterBits(t *testing.T) {
 	for _, c := range []struct {
 		filter []byte
@@ -152,8 +153,8 @@ func TestLevelDBFilterBits(t *testing.T) {
 	}
 }
 
-// TestLevelDBFilterMalformed: a block that does not cover all data blocks, or has wrong offsets, is
-// rejected, since it would exclude keys.
+// TestLevelDBFilterMalformed checks that a block that does not cover all data blocks, or has wrong
+// offsets, is rejected, since it would exclude keys.
 func TestLevelDBFilterMalformed(t *testing.T) {
 	x := testIndex(t, []string{"g", "p"}, []uint64{0, 5000})
 	good := "8000000000000000" + "01" + "00000000" + "09000000" + "09000000" + "09000000" + "0b"
@@ -162,10 +163,10 @@ func TestLevelDBFilterMalformed(t *testing.T) {
 		{"empty", ""},
 		{"short", "0b"},
 		{"one filter too few", "8000000000000000" + "01" + "00000000" + "09000000" + "09000000" + "0b"},
-		{"offsets out of the block", "8000000000000000" + "01" + "00000000" + "09000000" + "09000000" + "ff000000" + "0b"},
+		{"an offset past the block", "8000000000000000" + "01" + "00000000" + "09000000" + "09000000" + "ff000000" + "0b"},
 		{"an offset after the filters", "8000000000000000" + "01" + "00000000" + "0a000000" + "09000000" + "09000000" + "0b"},
 		{"descending offsets", "8000000000000000" + "01" + "05000000" + "04000000" + "09000000" + "09000000" + "0b"},
-		{"offsets behind the block", good[:len(good)-10] + "80000000" + "0b"},
+		{"offset of the offsets past the block", good[:len(good)-10] + "80000000" + "0b"},
 	} {
 		block, err := hex.DecodeString(c.block)
 		if err != nil {
@@ -182,9 +183,9 @@ func TestLevelDBFilterMalformed(t *testing.T) {
 			t.Errorf("shift of %d bits: %t", shift, ok)
 		}
 	}
-	// A fraction of an offset at the end, where everything else is correct.
+	// A partial offset at the end; everything else is correct.
 	if _, ok := newLevelDBFilter(testIndex(t, []string{"m"}, []uint64{0}), levelDBFamily2, make([]byte, 12)); ok {
-		t.Error("a fraction of an offset is accepted")
+		t.Error("a partial offset is accepted")
 	}
 	// A table without data blocks needs no filter.
 	if _, ok := newLevelDBFilter(new(packedIndex), levelDBFamily2, []byte{0, 0, 0, 0, 11}); !ok {
@@ -192,8 +193,8 @@ func TestLevelDBFilterMalformed(t *testing.T) {
 	}
 }
 
-// TestLevelDBFilterTooLong: a filter whose number of bits does not fit in 32 bits is rejected. One
-// of 2^32 bits would have no bits to probe.
+// TestLevelDBFilterTooLong checks that a filter whose number of bits does not fit in 32 bits is
+// rejected. One of 2^32 bits would have no bits to probe.
 func TestLevelDBFilterTooLong(t *testing.T) {
 	if strconv.IntSize < 64 {
 		t.Skip("the filter takes an eighth of the address space")
@@ -209,7 +210,8 @@ func TestLevelDBFilterTooLong(t *testing.T) {
 	}
 }
 
-// TestLevelDBFilterNotChecked: a malformed data block does not count as a check of the filter.
+// TestLevelDBFilterNotChecked checks that a malformed data block does not count as a check of the
+// filter.
 func TestLevelDBFilterNotChecked(t *testing.T) {
 	ikey := base.AppendInternalKey(nil, []byte("m"), 1, base.KindSet)
 	r := openTable(t, handmadeTable((&blockWriter{interval: 1}).finish(), ikey), nil)
@@ -222,8 +224,8 @@ func TestLevelDBFilterNotChecked(t *testing.T) {
 	}
 }
 
-// TestLevelDBFilterSigned: a filter of a LevelDB that hashed bytes as signed numbers excludes none
-// of its keys.
+// TestLevelDBFilterSigned checks that a filter of a LevelDB that hashed bytes as signed numbers
+// excludes none of its keys.
 func TestLevelDBFilterSigned(t *testing.T) {
 	key := []byte("key\xff\x80")
 	h := levelDBHash(key, true)
@@ -249,9 +251,10 @@ func TestLevelDBFilterSigned(t *testing.T) {
 	}
 }
 
-// TestLevelDBFilterProbesAllBlocks: the filters of all blocks that can hold a key are probed: of the
-// first whose separator is not before it, and of the next one if the separator has the key. Bytes
-// from 0x80 on are hashed as LevelDB does now.
+// TestLevelDBFilterProbesAllBlocks checks that the filters of all blocks that can hold a key are
+// probed: that of the first block whose separator is not before the key and, if the separator has
+// this user key, that of the next block. Bytes of 0x80 and above are hashed as current versions of
+// LevelDB do.
 func TestLevelDBFilterProbesAllBlocks(t *testing.T) {
 	filterOf := func(keys ...string) []byte {
 		b := make([]byte, 9)
@@ -263,7 +266,7 @@ func TestLevelDBFilterProbesAllBlocks(t *testing.T) {
 		return b
 	}
 	for _, c := range []struct{ first, second, key string }{
-		{"g", "p", "g"}, // all its versions end with the first block
+		{"g", "p", "g"}, // all its versions are in the first block
 		{"f", "g", "g"}, // the older ones are in the second
 		{"f", "m", "m"},
 		{"f", "m\xff\x80", "m\xff\x80"},
@@ -279,7 +282,7 @@ func TestLevelDBFilterProbesAllBlocks(t *testing.T) {
 	}
 }
 
-// TestLevelDBFilterCompressed: a compressed filter block counts with its size in memory.
+// TestLevelDBFilterCompressed checks that a compressed filter block counts with its size in memory.
 func TestLevelDBFilterCompressed(t *testing.T) {
 	const size = 64 << 10
 	block := append(bytes.Repeat([]byte{0xff}, size-1), 1)
@@ -332,9 +335,9 @@ func levelDBTable(keys []string, block []byte) ([]byte, Handle) {
 	return buf.Bytes(), h
 }
 
-// TestLevelDBFilterFaults: Verify gives the location of LevelDB's filters, both if they exclude a
-// key of a block that was not checked when the table was opened, and if they have become malformed
-// since.
+// TestLevelDBFilterFaults checks that Verify reports the offset of LevelDB's filter block, both if
+// it excludes a key of a block that was not checked when the table was opened, and if it has become
+// malformed since.
 func TestLevelDBFilterFaults(t *testing.T) {
 	one := make([]byte, 9)
 	h := levelDBHash([]byte("a"), false)
@@ -363,7 +366,7 @@ func TestLevelDBFilterFaults(t *testing.T) {
 	}
 	check(r, "excludes 1 of 2 keys")
 
-	// The same table, with another offset of the offsets.
+	// The same table, with a wrong offset of the offsets.
 	changed := bytes.Clone(data)
 	raw := changed[at.Offset:at.end()]
 	raw[at.Length-5] = 0xff
@@ -372,8 +375,9 @@ func TestLevelDBFilterFaults(t *testing.T) {
 	check(r, errLevelDBFilter.Error())
 }
 
-// TestLevelDBFilterKeepsIndex: the index that LevelDB's filters need is never evicted, and counts
-// in the pool until the reader is released. With a malformed filter it is an index like any other.
+// TestLevelDBFilterKeepsIndex checks that the index that LevelDB's filters need is never evicted,
+// and counts in the pool until the reader is released. If the filter is malformed, its index can be
+// evicted like any other.
 func TestLevelDBFilterKeepsIndex(t *testing.T) {
 	var keys []string
 	for i := range 200 {

@@ -56,7 +56,7 @@ func TestNeighbors(t *testing.T) {
 			list = sortEntries(list)
 			data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 1 + 60*rng.IntN(2), DisableCompression: rng.IntN(2) == 0})
 			r := openTable(t, data, &ReaderOptions{Cache: NewBlockCache(int64(rng.IntN(2) * 30_000))})
-			checkNeighbours(t, fmt.Sprintf("%s, %d entries, %d blocks", shape.name, n, r.numBlocks), r, list)
+			checkNeighbors(t, fmt.Sprintf("%s, %d entries, %d blocks", shape.name, n, r.numBlocks), r, list)
 			if t.Failed() {
 				return
 			}
@@ -64,7 +64,9 @@ func TestNeighbors(t *testing.T) {
 	}
 }
 
-func checkNeighbours(t *testing.T, name string, r *Reader, list []kv) {
+// checkNeighbors compares Get and seeks of the keys in the list, and of keys close to them, with
+// the list, which must be sorted.
+func checkNeighbors(t *testing.T, name string, r *Reader, list []kv) {
 	t.Helper()
 	keys := []string{"", "\x00", "\xff", strings.Repeat("\xff", 30)}
 	for _, e := range list {

@@ -10,8 +10,8 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// TestSplitWithoutSymbols: range filters of tables whose split has no symbols are probed for the 8
-// bytes after the prefix, and exclude no key.
+// TestSplitWithoutSymbols checks that range filters of tables whose split has no symbols are probed
+// for the 8 bytes after the prefix, and exclude no key.
 func TestSplitWithoutSymbols(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	var keys [][]byte
@@ -50,7 +50,7 @@ func TestSplitWithoutSymbols(t *testing.T) {
 		has := i < len(keys) && bytes.Compare(keys[i], to) < 0
 		may := h.mayContain(from, to)
 		if has && !may {
-			t.Fatalf("%q to %q is excluded, but has %q", from, to, keys[i])
+			t.Fatalf("%q to %q is excluded, but holds %q", from, to, keys[i])
 		}
 		if !may {
 			excluded++

@@ -9,10 +9,10 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// TestOtherTablesAreNamed: errors name the engine and the kind of an unsupported table, and the
-// compression of an unsupported block.
+// TestOtherTablesAreNamed checks that errors name the engine and the kind of an unsupported table,
+// and the compression of an unsupported block.
 func TestOtherTablesAreNamed(t *testing.T) {
-	named := func(err error, want string) {
+	check := func(err error, want string) {
 		t.Helper()
 		if !errors.Is(err, base.ErrUnsupported) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
@@ -32,9 +32,9 @@ func TestOtherTablesAreNamed(t *testing.T) {
 		binary.LittleEndian.PutUint32(b[footerLen-12:], 5)
 		binary.LittleEndian.PutUint64(b[footerLen-8:], c.magic)
 		_, _, err := decodeFooter(b, 1000)
-		named(err, c.want)
+		check(err, c.want)
 	}
 	for i, want := range []string{"zstd of LevelDB or zlib of RocksDB", "bzip2", "lz4", "lz4", "xpress", "zstd", "unknown"} {
-		named(unknownType(byte(2+i)), want)
+		check(unknownType(byte(2+i)), want)
 	}
 }

@@ -55,8 +55,8 @@ func checkEntry(t *testing.T, i int, userKey []byte, trailer uint64, value []byt
 	}
 }
 
-// checkFilterUse looks up each key in pebble, and as many absent ones, and checks how often
-// pebble counts that the filter excluded one.
+// checkFilterUse looks up each key and as many absent keys in pebble, and checks how many of them
+// its filter excluded, by its own count.
 func checkFilterUse(t *testing.T, seek func(key []byte) bool, hits func() int64) {
 	t.Helper()
 	for i := range pebbleKeys {
@@ -72,7 +72,7 @@ func checkFilterUse(t *testing.T, seek func(key []byte) bool, hits func() int64)
 	}
 	// 10 bits per key: about 1 % false positives.
 	if n := hits(); n < pebbleKeys*97/100 {
-		t.Errorf("in pebble the filter excludes %d of %d absent keys", n, pebbleKeys)
+		t.Errorf("pebble's filter excludes %d of %d absent keys", n, pebbleKeys)
 	}
 }
 
@@ -93,7 +93,7 @@ func (memInfo) Sys() any           { return nil }
 
 var _ io.ReaderAt = memFile{}
 
-// TestPebbleV2Reads: pebble v2 reads sift's tables and uses their filters.
+// TestPebbleV2Reads checks that pebble v2 reads sift's tables and uses their filters.
 func TestPebbleV2Reads(t *testing.T) {
 	policy := pebblev2bloom.FilterPolicy(10)
 	var metrics pebblev2.FilterMetricsTracker
@@ -138,7 +138,7 @@ func TestPebbleV2Reads(t *testing.T) {
 	}, func() int64 { return metrics.Load().Hits })
 }
 
-// TestPebbleV1Reads: pebble v1 reads sift's tables and uses their filters.
+// TestPebbleV1Reads checks that pebble v1 reads sift's tables and uses their filters.
 func TestPebbleV1Reads(t *testing.T) {
 	policy := pebblev1bloom.FilterPolicy(10)
 	var metrics pebblev1.FilterMetricsTracker
@@ -182,8 +182,8 @@ func TestPebbleV1Reads(t *testing.T) {
 	}, func() int64 { return metrics.Load().Hits })
 }
 
-// TestPebbleReadsEveryFamily: pebble reads tables with filters of families that it does not
-// know.
+// TestPebbleReadsEveryFamily checks that pebble reads tables with filters of families that it does
+// not know.
 func TestPebbleReadsEveryFamily(t *testing.T) {
 	for _, policy := range []filter.Policy{nil, filter.Bloom(10), filter.Default()} {
 		var buf bytes.Buffer
@@ -219,8 +219,8 @@ func TestPebbleReadsEveryFamily(t *testing.T) {
 	}
 }
 
-// TestReadsPebbleFilters: a filter in a table of pebble is recognized. TestPebbleV1Reads and
-// TestPebbleV2Reads are the reverse.
+// TestReadsPebbleFilters checks that the filter in a table written by pebble is recognized.
+// TestPebbleV1Reads and TestPebbleV2Reads check the reverse.
 func TestReadsPebbleFilters(t *testing.T) {
 	from := fixtures.Dir(t)
 	r, err := openFile(filepath.Join(from, "tables", "pebble-2.1.7_f1_bloom.sst"), nil)

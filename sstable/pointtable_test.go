@@ -79,7 +79,8 @@ func sameEntries(b, pointed *block) error {
 	return nil
 }
 
-// TestPointTable compares blocks with a point table with the original blocks.
+// TestPointTable checks that blocks with a point table have the same entries and answers as the
+// original blocks.
 func TestPointTable(t *testing.T) {
 	pointed, versions := 0, 0
 	for seed := range uint64(60) {
@@ -131,10 +132,10 @@ func TestPointTable(t *testing.T) {
 		}
 	}
 	if pointed < 300 {
-		t.Errorf("only %d blocks with a table", pointed)
+		t.Errorf("only %d blocks have a point table", pointed)
 	}
 	if versions < 100 {
-		t.Errorf("only %d blocks with several versions of a key", versions)
+		t.Errorf("only %d blocks have several versions of a key", versions)
 	}
 }
 
@@ -147,8 +148,7 @@ func countZero(slots []uint32) (n int) {
 	return n
 }
 
-// TestPointTableModel compares tables whose cached blocks have point tables with a sorted
-// slice.
+// TestPointTableModel compares tables whose cached blocks have point tables with a sorted slice.
 func TestPointTableModel(t *testing.T) {
 	for seed := range uint64(10) {
 		rng := rand.New(rand.NewPCG(seed, 5))
@@ -177,7 +177,7 @@ func TestPointTableModel(t *testing.T) {
 			}
 		}
 		if n < r.numBlocks/2 {
-			t.Errorf("seed %d: only %d of %d blocks have a table", seed, n, r.numBlocks)
+			t.Errorf("seed %d: only %d of %d blocks have a point table", seed, n, r.numBlocks)
 		}
 	}
 }
@@ -197,7 +197,7 @@ func blockOf(t testing.TB, interval int, list ...kv) *block {
 	return b
 }
 
-// TestPointTableRefused: a block that can have no point table is copied unchanged.
+// TestPointTableRefused checks that a block that cannot have a point table is copied unchanged.
 func TestPointTableRefused(t *testing.T) {
 	v := strings.Repeat("v", 100)
 	ikey := func(s string) []byte { return kv{s, 1, KindSet, ""}.ikey() }
@@ -231,11 +231,11 @@ func TestPointTableRefused(t *testing.T) {
 		{"a large block", blockOf(t, 4, many(20, "key%04d", strings.Repeat("v", 4000))...), nil, ikey("l"), false},
 		{"long keys", blockOf(t, 4, many(20, strings.Repeat("k", 600)+"%d", v)...), nil, ikey("l"), false},
 		{"long prefixes that the separators do not share", blockOf(t, 16, prefixes...), nil, ikey("q"), false},
-		{"the same between separators that share them", blockOf(t, 16, prefixes...), ikey(prefixes[0].key[:203]), ikey(prefixes[19].key), true},
-		{"keys that descend", blockOf(t, 4, descending...), nil, ikey("l"), false},
+		{"long prefixes that the separators share", blockOf(t, 16, prefixes...), ikey(prefixes[0].key[:203]), ikey(prefixes[19].key), true},
+		{"descending keys", blockOf(t, 4, descending...), nil, ikey("l"), false},
 		{"a duplicate key", blockOf(t, 4, doubled...), nil, ikey("l"), false},
 		{"a key before the bounds", blockOf(t, 4, good...), ikey("key0000"), ikey("l"), false},
-		{"a key behind the bounds", blockOf(t, 4, good...), nil, ikey("key0018"), false},
+		{"a key after the bounds", blockOf(t, 4, good...), nil, ikey("key0018"), false},
 		{"restart within an entry", off, nil, ikey("l"), false},
 		{"a broken entry", broken, nil, ikey("l"), false},
 	} {
@@ -255,7 +255,7 @@ func TestPointTableRefused(t *testing.T) {
 	}
 }
 
-// TestPointTableFlips changes each bit of a block: its answers are the same with and without a
+// TestPointTableFlips flips each bit of a block: its answers must be the same with and without a
 // point table.
 func TestPointTableFlips(t *testing.T) {
 	list := numbered(9)
@@ -288,12 +288,12 @@ func TestPointTableFlips(t *testing.T) {
 		}
 	}
 	if pointed < len(good.data) || pointed > 8*len(good.data)-200 {
-		t.Errorf("%d of %d blocks with a table", pointed, 8*len(good.data))
+		t.Errorf("%d of %d blocks have a point table", pointed, 8*len(good.data))
 	}
 }
 
-// TestPointCollisions: a block with too many keys for one slot gets no point table, and keys with
-// the same tag are distinguished.
+// TestPointCollisions checks that a block with too many keys for one slot gets no point table, and
+// that keys with the same tag are distinguished.
 func TestPointCollisions(t *testing.T) {
 	b := newPointBlock(40)
 	for i := range maxPointProbe {
@@ -326,14 +326,15 @@ func TestPointCollisions(t *testing.T) {
 	}
 }
 
-// TestBlockLayout: the fields that a lookup in a cached block reads are in one cache line.
+// TestBlockLayout checks that the fields that a lookup in a cached block reads are in one cache
+// line.
 func TestBlockLayout(t *testing.T) {
 	if unsafe.Sizeof(uintptr(0)) != 8 {
 		t.Skip("pointers do not have 8 bytes")
 	}
 	var b block
 	if end := unsafe.Offsetof(b.touched) + unsafe.Sizeof(b.touched); end > 64 {
-		t.Errorf("they end at byte %d", end)
+		t.Errorf("the fields end at byte %d", end)
 	}
 	if n := unsafe.Sizeof(b); n != 128 {
 		t.Errorf("a block takes %d bytes, want 128, a size class aligned to cache lines", n)

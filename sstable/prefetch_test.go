@@ -45,8 +45,8 @@ func openReadAhead(t *testing.T, n int, o *ReaderOptions) (*Reader, *readAheadFi
 	return r, f, list
 }
 
-// TestPrefetch: Get and SeekGE read exactly what was prefetched for the key, and nothing is
-// prefetched if the block is in the cache.
+// TestPrefetch checks that Get and SeekGE read exactly what was prefetched for the key, and that
+// nothing is prefetched if the block is in the cache.
 func TestPrefetch(t *testing.T) {
 	cache := NewBlockCache(1 << 20)
 	r, f, list := openReadAhead(t, 1000, &ReaderOptions{Cache: cache})
@@ -84,8 +84,8 @@ func TestPrefetch(t *testing.T) {
 	}
 }
 
-// TestPrefetchNothing: nothing is prefetched if nothing would be read, and a prefetch that is not
-// possible has no effect.
+// TestPrefetchNothing checks that nothing is prefetched if nothing would be read, and that a
+// prefetch that is impossible has no effect.
 func TestPrefetchNothing(t *testing.T) {
 	cache := NewBlockCache(1 << 20)
 	r, f, list := openReadAhead(t, 1000, &ReaderOptions{Cache: cache})

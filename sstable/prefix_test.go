@@ -39,8 +39,8 @@ func TestPrefixLen(t *testing.T) {
 	}
 }
 
-// TestRangePrefixLen: the prefix is the longest that all keys of the range have, whose upper bound
-// is exclusive.
+// TestRangePrefixLen checks that the prefix is the longest that all keys of the range have. The
+// upper bound is exclusive.
 func TestRangePrefixLen(t *testing.T) {
 	for _, c := range []struct {
 		p            Prefixer
@@ -78,7 +78,7 @@ func TestRangePrefixLen(t *testing.T) {
 	}
 }
 
-// overlong is a Prefixer that violates the rule.
+// overlong is a Prefixer that violates the contract: its prefixes are longer than the keys.
 type overlong struct{}
 
 func (overlong) Name() string             { return "overlong" }
@@ -90,7 +90,8 @@ type emptyPrefix struct{}
 func (emptyPrefix) Name() string         { return "empty" }
 func (emptyPrefix) PrefixLen([]byte) int { return 0 }
 
-// TestPrefixerNamed: the Prefixers of this package are found by their names, and only by these.
+// TestPrefixerNamed checks that the Prefixers of this package are found by their names, and that
+// other names are not accepted.
 func TestPrefixerNamed(t *testing.T) {
 	for _, p := range []Prefixer{FixedPrefix(1), FixedPrefix(12), PrefixUpTo('/', 3), PrefixUpTo(0xff, 1), EachPrefix(0), EachPrefix(0xff)} {
 		if prefixerNamed(p.Name()) != p {
@@ -104,8 +105,8 @@ func TestPrefixerNamed(t *testing.T) {
 	}
 }
 
-// TestPrefixesInFilter: each prefix is added once for adjacent keys, those of EachPrefix at any
-// depth, and none of a Prefixer that violates the rule.
+// TestPrefixesInFilter checks that adjacent keys with the same prefix add it once, that EachPrefix
+// adds the prefixes of every depth, and that a Prefixer that violates the contract adds none.
 func TestPrefixesInFilter(t *testing.T) {
 	keys := []string{"", "/", "a/b/1", "a/b/2", "a/c/1", "a0", "b/b/", "b/b/1"}
 	for _, c := range []struct {
@@ -160,8 +161,8 @@ func (w recordingWriter) Add(k filter.Key) {
 	w.Writer.Add(k)
 }
 
-// TestVerifyPrefixes: Verify finds a filter that lacks prefixes of keys, whether or not it is given
-// the Prefixer, or another one.
+// TestVerifyPrefixes checks that Verify detects a filter that lacks prefixes of keys, whether it is
+// given the Prefixer, another one or none.
 func TestVerifyPrefixes(t *testing.T) {
 	for _, lacks := range []int{0, 2} {
 		data, _ := buildTable(t, numbered(50), &WriterOptions{Filter: lackingPolicy{length: lacks}, Prefix: FixedPrefix(2)})

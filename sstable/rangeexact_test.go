@@ -40,8 +40,8 @@ func words(alphabet string, n int) (list []string) {
 }
 
 // TestRangesOfFewKeys compares a filter's answers for all ranges of short keys with a list of the
-// keys: no range with a key is excluded and, in an alphabet without zeros, each empty range within
-// a prefix is.
+// keys: no range that holds a key may be excluded and, in an alphabet without zeros, each empty
+// range within a prefix must be.
 func TestRangesOfFewKeys(t *testing.T) {
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 5))
@@ -71,10 +71,10 @@ func TestRangesOfFewKeys(t *testing.T) {
 							holds := first < len(keys) && keys[first] < to
 							may := h.mayContain([]byte(from), []byte(to))
 							if holds && !may {
-								t.Fatalf("%s: [%q, %q) is excluded and holds %q", desc, from, to, keys[first])
+								t.Fatalf("%s: [%q, %q) is excluded, but holds %q", desc, from, to, keys[first])
 							}
 							if !holds && may && !zeros && isWithin(h, from, to) {
-								t.Fatalf("%s: [%q, %q) is not excluded, with %q", desc, from, to, keys)
+								t.Fatalf("%s: [%q, %q) is empty and not excluded; the keys are %q", desc, from, to, keys)
 							}
 						}
 					}
@@ -110,8 +110,8 @@ func filterOfKeys(k *rangeKeys, prefixer Prefixer, at int, withSymbols bool) *he
 	return h
 }
 
-// isWithin reports whether the keys of a range have one prefix, and numbers represent where it
-// begins and ends exactly.
+// isWithin reports whether all keys of a range have the same prefix, and numbers can represent both
+// bounds exactly.
 func isWithin(h *heldRange, from, to string) bool {
 	n := h.at
 	if h.prefixer != nil {

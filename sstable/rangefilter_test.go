@@ -48,7 +48,7 @@ func TestSplitAt(t *testing.T) {
 			k.add([]byte(key))
 		}
 		if at := k.splitAt(); at != tt.want {
-			t.Errorf("%s: %q and the like are split at %d, want %d", tt.desc, keys[1], at, tt.want)
+			t.Errorf("%s: keys like %q are split at %d, want %d", tt.desc, keys[1], at, tt.want)
 		}
 	}
 	var one rangeKeys
@@ -63,8 +63,8 @@ func TestSplitAt(t *testing.T) {
 	}
 }
 
-// TestSplitBehindDelimiter: keys of many lengths that end with a number are split behind a
-// delimiter, and others at a fixed length.
+// TestSplitBehindDelimiter checks that keys of various lengths that end with a number are split
+// after a delimiter, and other keys at a fixed length.
 func TestSplitBehindDelimiter(t *testing.T) {
 	for _, tt := range []struct {
 		desc string
@@ -72,7 +72,7 @@ func TestSplitBehindDelimiter(t *testing.T) {
 		want string
 	}{
 		{"paths with line numbers", func(i int) string { return fmt.Sprintf("%s.go:%06d", strings.Repeat("p", i/40%23), i%40*7) }, "upto(0x3a,1)"},
-		{"one more field in some", func(i int) string {
+		{"some keys have one more field", func(i int) string {
 			return fmt.Sprintf("a/%s/%04d%s", strings.Repeat("u", i/30%19), i%30, []string{"", "/x"}[i%2])
 		}, "upto(0x2f,2)"},
 		{"short, with a delimiter", func(i int) string { return fmt.Sprintf("%02d:%02d", i/60, i%60) }, "at(0)"},
@@ -88,13 +88,14 @@ func TestSplitBehindDelimiter(t *testing.T) {
 			k.add([]byte(key))
 		}
 		if s := k.split(nil); s.name != tt.want {
-			t.Errorf("%s: %q and the like have the split %s, want %s", tt.desc, keys[1], s.name, tt.want)
+			t.Errorf("%s: keys like %q have the split %s, want %s", tt.desc, keys[1], s.name, tt.want)
 		}
 	}
 }
 
-// TestRangeBits: a range filter that only LoadRangeBits loads takes the memory that RangeSteps
-// returns, and excludes no key at any size; shrinking does not read the file.
+// TestRangeBits checks that a range filter that is loaded by LoadRangeBits alone takes the memory
+// that RangeSteps predicts and excludes no key at any size, and that shrinking it does not read the
+// file.
 func TestRangeBits(t *testing.T) {
 	var data bytes.Buffer
 	w := NewWriter(&data, &WriterOptions{Range: filter.Range(14, 0)})
@@ -127,8 +128,8 @@ func TestRangeBits(t *testing.T) {
 	if n := excluded(); n != 0 || r.RangeFilterBytes() != 0 {
 		t.Errorf("before loading, the filter takes %d bytes and excludes %d ranges", r.RangeFilterBytes(), n)
 	}
-	whole := openTable(t, data.Bytes(), nil)
-	if state, err := whole.RangeFilterStatus(); state != FilterOK || err != nil || whole.MayContainRange(key(1400), key(1416)) && whole.MayContainRange(key(2400), key(2416)) {
+	full := openTable(t, data.Bytes(), nil)
+	if state, err := full.RangeFilterStatus(); state != FilterOK || err != nil || full.MayContainRange(key(1400), key(1416)) && full.MayContainRange(key(2400), key(2416)) {
 		t.Errorf("by default: state %v, %v, or it excludes nothing", state, err)
 	}
 	steps := r.RangeSteps(16)
@@ -159,8 +160,8 @@ func TestRangeBits(t *testing.T) {
 	}
 }
 
-// TestRangeWithPrefixer: a range filter that splits keys at the prefix of a Prefixer holds all keys
-// with prefixes, except those whose PrefixLen exceeds their length.
+// TestRangeWithPrefixer checks that a range filter that splits keys with a Prefixer holds all keys
+// that have a prefix, except those whose PrefixLen exceeds their length.
 func TestRangeWithPrefixer(t *testing.T) {
 	var list []kv
 	for i := range 500 {
@@ -188,7 +189,8 @@ func TestRangeWithPrefixer(t *testing.T) {
 	}
 }
 
-// TestRangeOfUnknownPrefixer: without the Prefixer that split its keys, a range filter is not used.
+// TestRangeOfUnknownPrefixer checks that a range filter is not used without the Prefixer that split
+// its keys.
 func TestRangeOfUnknownPrefixer(t *testing.T) {
 	data, _ := buildTable(t, numbered(100), &WriterOptions{Range: filter.Range(14, 0), Prefix: emptyPrefix{}})
 	for _, c := range []struct {
@@ -205,7 +207,8 @@ func TestRangeOfUnknownPrefixer(t *testing.T) {
 	}
 }
 
-// TestLoadRangeBitsAgain: a filter that is loaded, not wanted or damaged is not read again.
+// TestLoadRangeBitsAgain checks that a filter that is loaded, not wanted or damaged is not read
+// again.
 func TestLoadRangeBitsAgain(t *testing.T) {
 	data, _ := buildTable(t, numbered(100), &WriterOptions{Range: filter.Range(14, 0)})
 	r := openTable(t, data, &ReaderOptions{MaxFilterUnits: -1})
@@ -238,7 +241,8 @@ func TestLoadRangeBitsAgain(t *testing.T) {
 	}
 }
 
-// TestFixedSplitName: names of splits at a fixed length can be parsed, and others cannot.
+// TestFixedSplitName checks that names of splits at a fixed length can be parsed, and that other
+// names cannot.
 func TestFixedSplitName(t *testing.T) {
 	for _, at := range []int{0, 1, 12} {
 		if got, ok := fixedSplit(fixedSplitName(at)); !ok || got != at {
@@ -252,8 +256,8 @@ func TestFixedSplitName(t *testing.T) {
 	}
 }
 
-// TestEndsPrefix: the first key after all keys with a prefix is the prefix without the bytes 0xff at
-// its end, and with the byte before them increased.
+// TestEndsPrefix checks that the first key after all keys with a prefix is the prefix without the
+// bytes 0xff at its end, and with its last byte then increased.
 func TestEndsPrefix(t *testing.T) {
 	for _, c := range []struct {
 		prefix, key string
@@ -282,7 +286,7 @@ func TestEndsPrefix(t *testing.T) {
 	}
 }
 
-// TestEmptyRange: a range that ends where it begins, or before, causes no panic.
+// TestEmptyRange checks that a range that ends where it begins, or before, causes no panic.
 func TestEmptyRange(t *testing.T) {
 	h := &heldRange{reader: exactRanges{}}
 	h.mayContain(nil, nil)

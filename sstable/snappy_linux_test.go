@@ -6,28 +6,29 @@ import (
 	"testing"
 )
 
-// TestSnappyStaysInside decodes right next to inaccessible pages.
+// TestSnappyStaysInside checks that the decoder does not access memory outside its input and
+// output, which are next to inaccessible pages.
 func TestSnappyStaysInside(t *testing.T) {
 	page := os.Getpagesize()
-	const room = 32 // pages
+	const areaPages = 32
 	guarded := func() []byte {
-		m, err := syscall.Mmap(-1, 0, (room+2)*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+		m, err := syscall.Mmap(-1, 0, (areaPages+2)*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
 		if err != nil {
 			t.Skipf("cannot map memory: %v", err)
 		}
 		t.Cleanup(func() { _ = syscall.Munmap(m) })
-		for _, edge := range [][]byte{m[:page], m[(room+1)*page:]} {
+		for _, edge := range [][]byte{m[:page], m[(areaPages+1)*page:]} {
 			if err := syscall.Mprotect(edge, syscall.PROT_NONE); err != nil {
 				t.Fatal(err)
 			}
 		}
-		return m[page : (room+1)*page]
+		return m[page : (areaPages+1)*page]
 	}
 	areas := [2][]byte{guarded(), guarded()}
 	for _, atEnd := range []bool{false, true} {
 		which, cases := 0, 0
 		snappyCases(func(block []byte) {
-			if len(block) > room*page || len(block) == 0 {
+			if len(block) > areaPages*page || len(block) == 0 {
 				return
 			}
 			cases++

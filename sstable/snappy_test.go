@@ -10,7 +10,7 @@ import (
 	"github.com/golang/snappy"
 )
 
-// TestSnappyExample has the example of the format's comment.
+// TestSnappyExample checks the example in the format comment.
 func TestSnappyExample(t *testing.T) {
 	block := []byte{0x0a, 0x04, 0x61, 0x62, 0x09, 0x02, 0x04, 0x21, 0x21}
 	if out, err := appendSnappy([]byte("<"), block); err != nil || string(out) != "<abababab!!" {
@@ -18,7 +18,7 @@ func TestSnappyExample(t *testing.T) {
 	}
 }
 
-// TestSnappyMalformed: handmade malformed blocks are rejected.
+// TestSnappyMalformed checks that handmade malformed blocks are rejected.
 func TestSnappyMalformed(t *testing.T) {
 	for _, c := range []struct {
 		desc  string
@@ -53,7 +53,8 @@ func TestSnappyMalformed(t *testing.T) {
 	}
 }
 
-// TestSnappyMalformedInside: malformed copies far from both ends, after 60 bytes of output.
+// TestSnappyMalformedInside checks that copies with wrong offsets are rejected far from both ends
+// of a block, after 60 bytes of output.
 func TestSnappyMalformedInside(t *testing.T) {
 	literal := append([]byte{59 << 2}, bytes.Repeat([]byte("x"), 60)...)
 	for _, c := range []struct {
@@ -76,8 +77,8 @@ func TestSnappyMalformedInside(t *testing.T) {
 	}
 }
 
-// againstSnappy compares the decoder with golang/snappy. place, if not nil, returns
-// memory of a length, beyond which nothing may be accessed.
+// againstSnappy compares the decoder with golang/snappy. place, if not nil, returns memory of the
+// given length, outside of which the decoder must not access anything.
 func againstSnappy(block []byte, place func(n int) []byte) error {
 	n, err := snappy.DecodedLen(block)
 	if err != nil || uint64(n) > maxDecodedLen(uint64(len(block))) {
@@ -109,7 +110,7 @@ func againstSnappy(block []byte, place func(n int) []byte) error {
 	return nil
 }
 
-// snappyCases calls fn with blocks, whole and damaged: compressed digits, random bytes,
+// snappyCases calls fn with blocks, intact and damaged: compressed digits, random bytes,
 // runs and repetitions, and sequences of random elements.
 func snappyCases(fn func(block []byte)) {
 	rng := rand.New(rand.NewPCG(1, 2))

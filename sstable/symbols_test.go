@@ -69,7 +69,7 @@ func TestSymbols(t *testing.T) {
 	}
 }
 
-// TestSymbolsOfDigits: decimal digits count as their values.
+// TestSymbolsOfDigits checks that decimal digits count as their values.
 func TestSymbolsOfDigits(t *testing.T) {
 	var sets byteSets
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -89,7 +89,7 @@ func TestSymbolsOfDigits(t *testing.T) {
 		t.Error("to finds a number before the first")
 	}
 	if _, ok := y.from([]byte("a")); ok {
-		t.Error("there is something after the last number")
+		t.Error("from finds a number after the last")
 	}
 	for _, text := range []string{"30303232343436363838", "30393941", "3039,,3039", "3A3B", "30", "3", "3930", "30393039", "3039,", ",", "30393a3b40414243444546", "zz"} {
 		if _, ok := parseSymbols(text); ok {
@@ -98,8 +98,8 @@ func TestSymbolsOfDigits(t *testing.T) {
 	}
 }
 
-// TestSymbolsAsText: the bytes of a position are up to four runs, or one if there are more, and
-// trailing positions where all keys have ended are left out.
+// TestSymbolsAsText checks that the bytes of a position are up to four runs, or one if there are
+// more, and that trailing positions where all keys have ended are left out.
 func TestSymbolsAsText(t *testing.T) {
 	for _, c := range []struct {
 		keys []string
@@ -133,6 +133,6 @@ func TestSymbolsAsText(t *testing.T) {
 		t.Errorf("from ay on: %d, %t", x, ok)
 	}
 	if _, ok := y.from([]byte("by")); ok {
-		t.Error("there is something after the last number")
+		t.Error("from finds a number after the last")
 	}
 }

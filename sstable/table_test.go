@@ -57,7 +57,8 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// checkMoves makes random moves with an iterator and with a position in the slice.
+// checkMoves makes random moves with an iterator and compares each position with that in the sorted
+// slice.
 func checkMoves(t *testing.T, name string, rng *rand.Rand, r *Reader, list []kv) {
 	t.Helper()
 	it := r.NewIter(&IterOptions{DontFillCache: rng.IntN(2) == 0})

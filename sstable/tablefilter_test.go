@@ -13,10 +13,10 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// alwaysMaybe is a policy whose filters exclude nothing.
-type alwaysMaybe struct{ hashList }
+// excludesNothing is a policy whose filters exclude nothing.
+type excludesNothing struct{ hashList }
 
-func (p alwaysMaybe) Open(units [][]byte) (filter.Reader, error) {
+func (p excludesNothing) Open(units [][]byte) (filter.Reader, error) {
 	return &hashListReader{p: p.hashList, partial: true}, nil
 }
 
@@ -29,8 +29,8 @@ func lookup(r *Reader, key string) (string, bool, error) {
 	return string(v), found, err
 }
 
-// TestFilterNeverMatters: results are the same with the filter, without it, and with one
-// that always returns true; with it, absent keys cost no read.
+// TestFilterNeverMatters checks that lookups return the same with the filter, without it, and with
+// one that excludes nothing. With the filter, absent keys cost no read.
 func TestFilterNeverMatters(t *testing.T) {
 	list := numbered(500)
 	var probes, excluded atomic.Int64
@@ -46,7 +46,7 @@ func TestFilterNeverMatters(t *testing.T) {
 	}
 	with := open(&ReaderOptions{Policies: []filter.Policy{policy}})
 	without := open(&ReaderOptions{IgnoreFilter: true})
-	always := open(&ReaderOptions{Policies: []filter.Policy{alwaysMaybe{}}})
+	always := open(&ReaderOptions{Policies: []filter.Policy{excludesNothing{}}})
 	if s, _ := without.FilterStatus(); s != FilterIgnored || without.Filter() != nil {
 		t.Errorf("ignored filter: %v", s)
 	}
@@ -69,17 +69,17 @@ func TestFilterNeverMatters(t *testing.T) {
 	}
 }
 
-// askMeanwhile probes the reader's filter for the list's keys, none of which it may
-// exclude, on two goroutines until stop is called.
-func askMeanwhile(t *testing.T, r *Reader, list []kv) (stop func()) {
+// probeMeanwhile probes the reader's filter for the keys of the list, none of which it may exclude,
+// on two goroutines until stop is called.
+func probeMeanwhile(t *testing.T, r *Reader, list []kv) (stop func()) {
 	t.Helper()
 	var wg sync.WaitGroup
-	over := make(chan struct{})
+	done := make(chan struct{})
 	for range 2 {
 		wg.Go(func() {
 			for i := 0; ; i++ {
 				select {
-				case <-over:
+				case <-done:
 					return
 				default:
 				}
@@ -91,12 +91,12 @@ func askMeanwhile(t *testing.T, r *Reader, list []kv) (stop func()) {
 		})
 	}
 	return func() {
-		close(over)
+		close(done)
 		wg.Wait()
 	}
 }
 
-// TestFilterUnits loads and drops units during concurrent lookups.
+// TestFilterUnits loads and drops units during concurrent lookups, none of which may miss a key.
 func TestFilterUnits(t *testing.T) {
 	list := numbered(30)
 	data, info := buildTable(t, list, &WriterOptions{Filter: hashList{unitKeys: 1}})
@@ -110,7 +110,7 @@ func TestFilterUnits(t *testing.T) {
 	if none := openTable(t, data, &ReaderOptions{Policies: []filter.Policy{hashList{}}, MaxFilterUnits: -1}); none.Filter() != nil || none.NumFilterUnits() != 31 {
 		t.Errorf("%d units are held, %d can be loaded", none.HeldFilterSteps(), none.NumFilterUnits())
 	}
-	stop := askMeanwhile(t, r, list)
+	stop := probeMeanwhile(t, r, list)
 	absent := filter.NewKey([]byte("absent"))
 	for _, n := range []int{0, 31, 30, 1, 31, 31, 0, 0, 7, 31} {
 		if err := r.LoadFilterSteps(n); err != nil {
@@ -140,8 +140,8 @@ func TestFilterUnits(t *testing.T) {
 	}
 }
 
-// TestDamagedUnit: the units before a damaged one can still be used, and the damage is
-// reported, whether it exists at open or occurs later.
+// TestDamagedUnit checks that the units before a damaged one can still be used, and that the damage
+// is reported, whether it exists at open or occurs later.
 func TestDamagedUnit(t *testing.T) {
 	data, _ := buildTable(t, numbered(30), &WriterOptions{Filter: hashList{unitKeys: 1}})
 	o := &ReaderOptions{Policies: []filter.Policy{hashList{}}, Path: "test.ldb"}
@@ -207,7 +207,7 @@ type unfinishedWriter struct {
 
 func (w unfinishedWriter) Finish() ([][]byte, error) { return w.p.units, w.p.err }
 
-// TestFilterStates has each reason for having no filter.
+// TestFilterStates checks FilterStatus for each reason why a table may have no filter.
 func TestFilterStates(t *testing.T) {
 	list := numbered(20)
 	data, _ := buildTable(t, list, &WriterOptions{Filter: hashList{}})
@@ -258,7 +258,7 @@ func TestFilterStates(t *testing.T) {
 	}
 }
 
-// TestFilterNames: names of units and families are not confused.
+// TestFilterNames checks that names of units and of families are not confused.
 func TestFilterNames(t *testing.T) {
 	meta := func(names ...string) (list []MetaBlock) {
 		for i, n := range names {
@@ -281,7 +281,7 @@ func TestFilterNames(t *testing.T) {
 	}
 }
 
-// TestEachUserKeyOnce: versions of a key are added to the filter once.
+// TestEachUserKeyOnce checks that versions of a key are added to the filter once.
 func TestEachUserKeyOnce(t *testing.T) {
 	var list []kv
 	for i := range 10 {
@@ -316,16 +316,16 @@ func TestFilterSteps(t *testing.T) {
 	if sums[12] != int64(info.FilterBytes) {
 		t.Errorf("all steps take %d bytes, the filter %d", sums[12], info.FilterBytes)
 	}
-	stop := askMeanwhile(t, r, list)
-	ask := func() (maybe int) {
+	stop := probeMeanwhile(t, r, list)
+	falsePositives := func() (n int) {
 		for i := range 20_000 {
 			if r.MayContain(filter.NewKey(fmt.Appendf(nil, "absent%d", i))) {
-				maybe++
+				n++
 			}
 		}
-		return maybe
+		return n
 	}
-	var maybe [13]int
+	var positives [13]int
 	steps := []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 10, 7, 6, 3, 2, 0, 9, 12, 1, 12, 5, 0, 12}
 	for _, n := range steps {
 		if err := r.LoadFilterSteps(n); err != nil {
@@ -335,16 +335,16 @@ func TestFilterSteps(t *testing.T) {
 		if r.HeldFilterSteps() != n || held > sums[n]+blockTrailerLen*int64(n/4) || held < sums[n]*95/100 {
 			t.Errorf("%d steps: %d are held, %d bytes of %d", n, r.HeldFilterSteps(), held, sums[n])
 		}
-		got := ask()
-		if maybe[n] == 0 {
-			maybe[n] = got
-		} else if maybe[n] != got {
-			t.Errorf("%d steps: %d false positives among 20,000 absent keys, %d before", n, got, maybe[n])
+		got := falsePositives()
+		if positives[n] == 0 {
+			positives[n] = got
+		} else if positives[n] != got {
+			t.Errorf("%d steps: %d false positives among 20,000 absent keys, %d before", n, got, positives[n])
 		}
 	}
 	for n := range 12 {
-		if maybe[n+1]*10 > maybe[n]*9 {
-			t.Errorf("%d false positives with %d steps, %d with one more", maybe[n], n, maybe[n+1])
+		if positives[n+1]*10 > positives[n]*9 {
+			t.Errorf("%d false positives with %d steps, %d with one more", positives[n], n, positives[n+1])
 		}
 	}
 	stop()
@@ -361,8 +361,8 @@ func TestFilterSteps(t *testing.T) {
 	}
 }
 
-// TestFilterStepsBounds: no more steps than FilterSteps returns can be loaded, a filter without a
-// pool is not moved, and a partial unit that cannot be read is not counted.
+// TestFilterStepsBounds checks that no more steps than FilterSteps returns can be loaded, that a
+// filter without a pool is not moved, and that a partial unit that cannot be read is not counted.
 func TestFilterStepsBounds(t *testing.T) {
 	data, _ := buildTable(t, numbered(40_000), &WriterOptions{Filter: filter.Ribbon(10)})
 	r := openTable(t, data, &ReaderOptions{MaxFilterUnits: -1})
@@ -400,7 +400,8 @@ func TestFilterStepsBounds(t *testing.T) {
 	}
 }
 
-// TestUnitChecksums: the properties must have the checksum of each unit, or none.
+// TestUnitChecksums checks that the properties must have the right checksum of each unit, or no
+// checksums.
 func TestUnitChecksums(t *testing.T) {
 	data, _ := buildTable(t, numbered(40_000), &WriterOptions{Filter: filter.Ribbon(10)})
 	for _, tt := range []struct {
@@ -423,8 +424,8 @@ func TestUnitChecksums(t *testing.T) {
 	}
 }
 
-// TestPrefixesOnly: a filter of another engine that holds only prefixes is not used, since it would
-// exclude keys.
+// TestPrefixesOnly checks that a filter of another engine that holds only prefixes is not used,
+// since it would exclude keys.
 func TestPrefixesOnly(t *testing.T) {
 	data, _ := buildTable(t, numbered(50), &WriterOptions{Filter: filter.RocksDBBloom(10)})
 	for value, want := range map[string]FilterState{"1": FilterOK, "0": FilterUnknown} {

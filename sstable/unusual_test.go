@@ -13,8 +13,8 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// Tests of what happens only to tables of other programs, to damaged ones, and to very large
-// entries.
+// These tests cover cases that occur only in tables of other programs, in damaged tables, and with
+// very large entries.
 
 // namedBlocks returns the handles of a table's index, metaindex and metaindex entries, by name.
 func namedBlocks(r *Reader) map[string]Handle {
@@ -26,8 +26,8 @@ func namedBlocks(r *Reader) map[string]Handle {
 	return handles
 }
 
-// TestOpenOfMalformed: a table whose index is malformed, with a valid checksum, cannot be opened;
-// one with a malformed metaindex, or malformed properties, has no filter that can be used.
+// TestOpenOfMalformed checks that a table whose index is malformed but has a valid checksum cannot
+// be opened, and that one with a malformed metaindex or malformed properties has no usable filter.
 func TestOpenOfMalformed(t *testing.T) {
 	good, _ := buildTable(t, numbered(50), &WriterOptions{DisableCompression: true, Filter: hashList{}})
 	handles := namedBlocks(openTable(t, good, nil))
@@ -51,8 +51,8 @@ func TestOpenOfMalformed(t *testing.T) {
 	}
 }
 
-// TestUncompressableMeta: a metaindex that claims to be compressed, and is not, is damage; so is a
-// filter unit of any other type than that of plain blocks.
+// TestUncompressableMeta checks that a metaindex that claims to be compressed, but is not, is
+// damaged, as is a filter unit of any type other than plain.
 func TestUncompressableMeta(t *testing.T) {
 	good, _ := buildTable(t, numbered(50), &WriterOptions{DisableCompression: true, Filter: hashList{}})
 	for name, h := range namedBlocks(openTable(t, good, nil)) {
@@ -61,7 +61,7 @@ func TestUncompressableMeta(t *testing.T) {
 		}
 		data := bytes.Clone(good)
 		data[h.Offset+h.Length] = typeSnappy
-		clear(data[h.Offset : h.Offset+1]) // no bytes when decompressed, and then there are some
+		clear(data[h.Offset : h.Offset+1]) // a decoded length of 0, with data after it
 		fixChecksums(data)
 		r := openTable(t, data, &ReaderOptions{Policies: []filter.Policy{hashList{}}})
 		if state, err := r.FilterStatus(); state != FilterDamaged || !errors.Is(err, base.ErrCorruption) {
@@ -70,8 +70,8 @@ func TestUncompressableMeta(t *testing.T) {
 	}
 }
 
-// TestWithoutProperties: a table of another program has no filter of prefixes, and no known size of
-// its filter.
+// TestWithoutProperties checks that a table of another program has no prefix filter, and that the
+// bits per key of its filter are unknown.
 func TestWithoutProperties(t *testing.T) {
 	data, _ := levelDBTable([]string{"a", "b"}, []byte{0})
 	r := openTable(t, data, nil)
@@ -86,8 +86,8 @@ func TestWithoutProperties(t *testing.T) {
 	}
 }
 
-// TestLongPropertyName: a property whose name is longer than all known names is ignored, like
-// other unknown ones.
+// TestLongPropertyName checks that a property whose name is longer than all known names is ignored,
+// like other unknown ones.
 func TestLongPropertyName(t *testing.T) {
 	w := blockWriter{interval: 1}
 	for n := range maxPropertyName + 2 {
@@ -101,8 +101,9 @@ func TestLongPropertyName(t *testing.T) {
 	}
 }
 
-// TestLevelDBFilterUnchecked: LevelDB's filters are not used if none of the first blocks can be
-// read, if the index cannot be read, or, after a failed read, until the table is opened again.
+// TestLevelDBFilterUnchecked checks that LevelDB's filters are not used if none of the first blocks
+// can be read, if the index cannot be read, or, after a failed read, until the table is opened
+// again.
 func TestLevelDBFilterUnchecked(t *testing.T) {
 	keys := []string{"a", "b"}
 	all := append(bytes.Repeat([]byte{0xff}, 8), 1, 0, 0, 0, 0, 9, 0, 0, 0, 31) // it excludes nothing
@@ -163,8 +164,8 @@ func TestLevelDBFilterUnchecked(t *testing.T) {
 	}
 }
 
-// TestIndexUnreadable: if a table's index is not in memory and cannot be read, each move of an
-// iterator over the table fails.
+// TestIndexUnreadable checks that each move of an iterator fails if its table's index is not in
+// memory and cannot be read.
 func TestIndexUnreadable(t *testing.T) {
 	list := numbered(50)
 	data, _ := buildTable(t, list, nil)
@@ -187,8 +188,8 @@ func TestIndexUnreadable(t *testing.T) {
 	}
 }
 
-// TestBackOverLongKeys: an iterator visits all entries when it moves backward over more bytes of
-// keys than it keeps.
+// TestBackOverLongKeys checks that an iterator visits all entries when it moves backward over more
+// bytes of keys than it keeps.
 func TestBackOverLongKeys(t *testing.T) {
 	var list []kv
 	for i := range 40 {
@@ -207,12 +208,12 @@ func TestBackOverLongKeys(t *testing.T) {
 		}
 	}
 	if i != 0 || it.Err() != nil {
-		t.Errorf("it ends at entry %d, %v", i, it.Err())
+		t.Errorf("the iterator stops at entry %d, %v", i, it.Err())
 	}
 }
 
-// TestRestartWithinEntry: a restart offset that is not that of an entry, or whose entry shares bytes
-// with the previous one, is damage to iterators and to Verify.
+// TestRestartWithinEntry checks that iterators and Verify report a restart offset that is not that
+// of an entry, or whose entry shares bytes with the previous one, as damage.
 func TestRestartWithinEntry(t *testing.T) {
 	key := func(s string) []byte { return kv{s, 1, KindSet, ""}.ikey() }
 	w := blockWriter{interval: 2}
@@ -257,7 +258,7 @@ func TestRestartWithinEntry(t *testing.T) {
 	}
 	for ok := it.Last(); ok; ok = it.Prev() {
 		if n--; n < 0 {
-			t.Fatal("Prev goes on")
+			t.Fatal("Prev does not stop")
 		}
 	}
 	if !errors.Is(it.Err(), base.ErrCorruption) {
@@ -265,8 +266,8 @@ func TestRestartWithinEntry(t *testing.T) {
 	}
 }
 
-// TestRestartPastEntry: to move back from an entry, an iterator decodes the entries from the restart
-// before it on. If none of them ends at the entry, the block is damaged.
+// TestRestartPastEntry checks that moving back from an entry fails if no entry that is decoded from
+// the restart before it ends where the entry begins: then the block is damaged.
 func TestRestartPastEntry(t *testing.T) {
 	key := func(s string) []byte { return kv{s, 1, KindSet, ""}.ikey() }
 	build := func(inner []byte) *block {
@@ -306,8 +307,8 @@ func TestRestartPastEntry(t *testing.T) {
 	}
 }
 
-// TestPointOfShortKey: a key that is shorter than the common prefix of a block's keys is not in the
-// block, and ranOff is set for it.
+// TestPointOfShortKey checks that a key that is shorter than the common prefix of a block's keys is
+// not in the block, and that ranOff is set for it.
 func TestPointOfShortKey(t *testing.T) {
 	v := strings.Repeat("v", 100)
 	var list []kv
@@ -331,8 +332,8 @@ func TestPointOfShortKey(t *testing.T) {
 	}
 }
 
-// TestAdmittedFromBuffer: a block in a buffer is admitted to the cache when it is needed again,
-// without another read.
+// TestAdmittedFromBuffer checks that a block in a buffer is admitted to the cache when it is needed
+// again, without another read.
 func TestAdmittedFromBuffer(t *testing.T) {
 	list := numbered(3000)
 	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 1000, DisableCompression: true})
@@ -401,9 +402,9 @@ func (w otherRangeWriter) Finish() ([]byte, error) {
 	return w.RangeWriter.Finish()
 }
 
-// TestRangeFilterOfAnother: a range filter of another package is loaded as a whole. One that cannot
-// be built is left out, one that its policy does not know is unknown, and one that it rejects is
-// damaged; none of them hides a key.
+// TestRangeFilterOfAnother checks that a range filter of another package is loaded as a whole. One
+// that cannot be built is left out, one that its policy does not know is unknown, and one that it
+// rejects is damaged; none of them hides a key.
 func TestRangeFilterOfAnother(t *testing.T) {
 	list := numbered(100)
 	policy := otherRange{RangePolicy: filter.Range(14, 0)}
@@ -456,8 +457,8 @@ func TestRangeFilterOfAnother(t *testing.T) {
 	}
 }
 
-// TestVerifyOpensFilter: Verify opens the filter again; units that have become unknown are no fault,
-// and those that have become malformed are one.
+// TestVerifyOpensFilter checks that Verify opens the filter again: units whose family has become
+// unknown are no fault, and those that have become malformed are one.
 func TestVerifyOpensFilter(t *testing.T) {
 	data, _ := buildTable(t, numbered(50), &WriterOptions{Filter: hashList{}})
 	for _, c := range []struct {
@@ -480,7 +481,8 @@ func TestVerifyOpensFilter(t *testing.T) {
 	}
 }
 
-// TestPropertiesOfEmptyTable: properties that name keys are a fault of a table without entries.
+// TestPropertiesOfEmptyTable checks that Verify reports properties that name keys in a table
+// without entries.
 func TestPropertiesOfEmptyTable(t *testing.T) {
 	data, _ := buildTable(t, nil, nil)
 	r := openTable(t, data, nil)
@@ -491,9 +493,9 @@ func TestPropertiesOfEmptyTable(t *testing.T) {
 	}
 }
 
-// TestGarbageOfNewPool: a pool that has never allocated anything has no garbage.
+// TestGarbageOfNewPool checks that a pool that has never allocated anything has no garbage.
 func TestGarbageOfNewPool(t *testing.T) {
 	if new(FilterPool).muchGarbage() {
-		t.Error("there is much")
+		t.Error("muchGarbage is true")
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// lyingRange builds range filters over keys that were not added.
+// lyingRange builds range filters over other keys than those that are added.
 type lyingRange struct{ filter.RangePolicy }
 
 func (p lyingRange) NewWriter() filter.RangeWriter {
@@ -21,8 +21,8 @@ type lyingRangeWriter struct{ filter.RangeWriter }
 
 func (w lyingRangeWriter) Add(prefix []byte, x uint64) { w.RangeWriter.Add(prefix, ^x) }
 
-// TestVerifyFindsDamagedRanges: Verify reports the offset of a range filter that is damaged, of
-// another table, or over other keys.
+// TestVerifyFindsDamagedRanges checks that Verify reports the offset of a range filter that is
+// damaged, belongs to another table, or holds other keys.
 func TestVerifyFindsDamagedRanges(t *testing.T) {
 	for _, c := range []struct {
 		desc   string
@@ -30,7 +30,7 @@ func TestVerifyFindsDamagedRanges(t *testing.T) {
 		change func(data []byte, r *Reader, at Handle)
 		ok     bool
 	}{
-		{desc: "whole", ok: true},
+		{desc: "intact", ok: true},
 		{desc: "over other keys", lie: true},
 		{desc: "a wrong checksum", change: func(data []byte, _ *Reader, at Handle) { data[at.Offset] ^= 1 }},
 		{desc: "another table's", change: func(data []byte, _ *Reader, at Handle) {
@@ -68,8 +68,8 @@ func TestVerifyFindsDamagedRanges(t *testing.T) {
 	}
 }
 
-// TestShortKeys: a key without a trailer, in a block with a valid checksum, is damage to Verify and
-// to scans, and no lookup returns a wrong answer.
+// TestShortKeys checks that Verify and scans report a key without a trailer as damage, although its
+// block has a valid checksum, and that no lookup returns a wrong answer.
 func TestShortKeys(t *testing.T) {
 	for short := range 6 {
 		for interval := 1; interval <= 3; interval++ {

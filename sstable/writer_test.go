@@ -14,7 +14,8 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// TestAddErrors: entries that must not be added.
+// TestAddErrors checks that Add rejects entries that are out of order, invalid or too large, and
+// that later calls return the same error.
 func TestAddErrors(t *testing.T) {
 	for _, c := range []struct {
 		desc  string
@@ -75,7 +76,7 @@ func TestAddErrors(t *testing.T) {
 	}
 }
 
-// TestCompressionSaves: a block is compressed if that saves at least an eighth of it.
+// TestCompressionSaves checks that a block is compressed if that saves at least an eighth of it.
 func TestCompressionSaves(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	stored := map[bool]int{} // by whether it is compressed
@@ -120,7 +121,7 @@ func (f *failingWriter) Write(p []byte) (int, error) {
 	return 0, errDisk
 }
 
-// TestWriteErrors fails each write in turn: Add or Finish returns an error.
+// TestWriteErrors lets each write fail in turn: Add or Finish must return an error.
 func TestWriteErrors(t *testing.T) {
 	for _, short := range []bool{false, true} {
 		for n := 0; ; n++ {
@@ -147,7 +148,7 @@ func TestWriteErrors(t *testing.T) {
 	}
 }
 
-// TestEmptyTable: a table without entries is a table.
+// TestEmptyTable checks that a table without entries can be written, read and verified.
 func TestEmptyTable(t *testing.T) {
 	if _, info := buildTable(t, nil, &WriterOptions{Range: filter.Range(14, 0)}); info.FilterErr != nil || info.RangePolicy != "" {
 		t.Errorf("an empty table's range filter: %v, %q", info.FilterErr, info.RangePolicy)
@@ -176,7 +177,7 @@ func TestEmptyTable(t *testing.T) {
 	}
 }
 
-// TestBlockSizes: blocks do not exceed their maximum size and nearly fill it; large
+// TestBlockSizes checks that blocks do not exceed their maximum size and nearly fill it; large
 // entries have their own blocks.
 func TestBlockSizes(t *testing.T) {
 	list := numbered(2000)
@@ -210,8 +211,8 @@ func TestBlockSizes(t *testing.T) {
 	}
 }
 
-// TestBlockGrowth: a block grows by what growth returns, at restarts and where a length takes
-// another byte.
+// TestBlockGrowth checks that a block grows by what growth returns, at restarts and where a length
+// takes another byte.
 func TestBlockGrowth(t *testing.T) {
 	w := blockWriter{interval: 3}
 	w.add([]byte("a"), 0, nil)
@@ -230,7 +231,7 @@ func TestBlockGrowth(t *testing.T) {
 	}
 }
 
-// TestSeparators: separators are short keys between those of adjacent blocks.
+// TestSeparators checks that separators are short keys between those of adjacent blocks.
 func TestSeparators(t *testing.T) {
 	for _, c := range []struct{ last, next, want string }{
 		{"the quick brown fox", "the who", "the r"},
@@ -283,7 +284,8 @@ func TestGetAcrossBlocks(t *testing.T) {
 	}
 }
 
-// TestAbsentKeysReadOneBlock: a lookup of an absent key reads only the block where it would be.
+// TestAbsentKeysReadOneBlock checks that a lookup of an absent key reads only the block where it
+// would be.
 func TestAbsentKeysReadOneBlock(t *testing.T) {
 	list := numbered(500)
 	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 200})
@@ -299,8 +301,8 @@ func TestAbsentKeysReadOneBlock(t *testing.T) {
 	}
 }
 
-// TestSeparatorThatIsAKey: if a separator has a user key that is only in the next
-// block, Get continues there.
+// TestSeparatorThatIsAKey checks that Get continues in the next block if a separator has a user key
+// that is only there.
 func TestSeparatorThatIsAKey(t *testing.T) {
 	var buf bytes.Buffer
 	w := NewWriter(&buf, nil)
@@ -326,7 +328,7 @@ func TestSeparatorThatIsAKey(t *testing.T) {
 	}
 }
 
-// TestApproximateOffset: offsets ascend with the keys and end where the data does.
+// TestApproximateOffset checks that offsets ascend with the keys and end where the data does.
 func TestApproximateOffset(t *testing.T) {
 	list := numbered(2000)
 	data, info := buildTable(t, list, nil)
@@ -347,7 +349,7 @@ func TestApproximateOffset(t *testing.T) {
 	}
 }
 
-// TestIntrospection checks the methods for dumps of tables.
+// TestIntrospection checks the methods that dump a table.
 func TestIntrospection(t *testing.T) {
 	data, info := buildTable(t, numbered(500), &WriterOptions{Filter: hashList{}})
 	r := openTable(t, data, nil)
@@ -372,7 +374,8 @@ func TestIntrospection(t *testing.T) {
 	}
 }
 
-// TestEstimatedBytes: the estimate grows with each entry.
+// TestEstimatedBytes checks that the estimate does not shrink as entries are added, and ends close
+// to the size of the data.
 func TestEstimatedBytes(t *testing.T) {
 	w := NewWriter(&bytes.Buffer{}, &WriterOptions{DisableCompression: true})
 	if w.EstimatedBytes() != 0 {

@@ -114,18 +114,18 @@ func reader(rf readerFunc) func(filter.Policy, [][]byte) (filter.Reader, error) 
 	}
 }
 
-// hoarder keeps its keys across Finish.
-type hoarder struct {
+// keepsKeys is a writer that keeps its keys across Finish.
+type keepsKeys struct {
 	filter.Writer
 	keys []filter.Key
 }
 
-func (w *hoarder) Add(k filter.Key) {
+func (w *keepsKeys) Add(k filter.Key) {
 	w.keys = append(w.keys, k)
 	w.Writer.Add(k)
 }
 
-func (w *hoarder) Finish() ([][]byte, error) {
+func (w *keepsKeys) Finish() ([][]byte, error) {
 	units, err := w.Writer.Finish()
 	if len(w.keys) > 2000 {
 		for _, k := range w.keys {
@@ -136,13 +136,13 @@ func (w *hoarder) Finish() ([][]byte, error) {
 	return units, err
 }
 
-// shared returns the same buffer from each Finish.
-type shared struct {
+// sharesBuffer is a writer that returns the same buffer from each Finish.
+type sharesBuffer struct {
 	filter.Writer
 	buf []byte
 }
 
-func (w *shared) Finish() ([][]byte, error) {
+func (w *sharesBuffer) Finish() ([][]byte, error) {
 	units, err := w.Writer.Finish()
 	if err != nil {
 		return nil, err
@@ -190,9 +190,9 @@ func TestRunCatches(t *testing.T) {
 			}
 			return units, nil
 		})}, filtertest.Options{MaxKeys: 1_000_000}, "was added and is excluded"},
-		{"keys kept across Finish", bad{Policy: good, writer: func(w filter.Writer) filter.Writer { return &hoarder{Writer: w} }},
+		{"keys kept across Finish", bad{Policy: good, writer: func(w filter.Writer) filter.Writer { return &keepsKeys{Writer: w} }},
 			filtertest.Options{}, "used again"},
-		{"a buffer used again", bad{Policy: good, writer: func(w filter.Writer) filter.Writer { return &shared{Writer: w} }},
+		{"a buffer used again", bad{Policy: good, writer: func(w filter.Writer) filter.Writer { return &sharesBuffer{Writer: w} }},
 			filtertest.Options{}, "changed when the writer was used again"},
 		{"panics on short bytes", bad{Policy: good, open: func(good filter.Policy, units [][]byte) (filter.Reader, error) {
 			if len(units) > 0 {
@@ -215,7 +215,7 @@ func TestRunCatches(t *testing.T) {
 		}}, filtertest.Options{}, "block cut to"},
 		{"FPR higher than reported", bad{Policy: filter.Bloom(8), open: reader(readerFunc{fpr: func(filter.Reader) float64 { return 0.0097 }})},
 			filtertest.Options{}, "FPR is 0.0097"},
-		{"FPR half as high again as reported", bad{Policy: good, open: reader(readerFunc{fpr: func(r filter.Reader) float64 { return r.FPR() / 1.5 }})},
+		{"FPR 1.5 times as high as reported", bad{Policy: good, open: reader(readerFunc{fpr: func(r filter.Reader) float64 { return r.FPR() / 1.5 }})},
 			filtertest.Options{}, "are not excluded"},
 		{"returns true for every key", bad{Policy: good, open: reader(readerFunc{mayContain: func(filter.Reader, filter.Key) bool { return true }})},
 			filtertest.Options{}, "are not excluded"},
@@ -227,13 +227,13 @@ func TestRunCatches(t *testing.T) {
 			once.Unlock()
 			return r.MayContain(k)
 		}})}, filtertest.Options{}, "allocates"},
-		{"many and one differ", bad{Policy: good, open: reader(readerFunc{many: func(r filter.Reader, keys []filter.Key, maybe []bool) {
+		{"MayContainMany and MayContain differ", bad{Policy: good, open: reader(readerFunc{many: func(r filter.Reader, keys []filter.Key, maybe []bool) {
 			r.MayContainMany(keys, maybe)
 			if len(keys) == 77 {
 				maybe[76] = !maybe[76]
 			}
 		}})}, filtertest.Options{}, "MayContainMany"},
-		{"many writes too far", bad{Policy: good, open: reader(readerFunc{many: func(r filter.Reader, keys []filter.Key, maybe []bool) {
+		{"MayContainMany writes too far", bad{Policy: good, open: reader(readerFunc{many: func(r filter.Reader, keys []filter.Key, maybe []bool) {
 			r.MayContainMany(keys, maybe)
 			clear(maybe[len(keys):])
 		}})}, filtertest.Options{}, "wrote to maybe"},
@@ -298,7 +298,8 @@ type badRange struct {
 
 func (b badRange) Open(block []byte) (filter.RangeReader, error) { return b.open(b.RangePolicy, block) }
 
-// TestRunRangeReportsOpen: what Open does wrong is reported as such, and is not a panic.
+// TestRunRangeReportsOpen checks that violations of the contract by Open are reported as such, and
+// cause no panic.
 func TestRunRangeReportsOpen(t *testing.T) {
 	fails := func(filter.RangePolicy, []byte) (filter.RangeReader, error) { return nil, fmt.Errorf("never") }
 	nothing := func(filter.RangePolicy, []byte) (filter.RangeReader, error) { return nil, nil }

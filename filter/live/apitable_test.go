@@ -34,8 +34,9 @@ var tableOrder = []string{
 	"WriteTo", "ReadFrom", "MarshalBinary", "UnmarshalBinary",
 }
 
-// tableHoles has the reasons why kinds lack methods: for each reason the methods and the kinds.
-var tableHoles = []struct {
+// missingMethods lists the reasons why kinds lack methods: for each reason, the methods and the
+// kinds.
+var missingMethods = []struct {
 	reason  string
 	methods []string
 	kinds   []string
@@ -56,9 +57,10 @@ var tableHoles = []struct {
 		[]string{"Merge", "Compatible", "Reset"}, []string{"Rotating"}},
 }
 
-// holeOf returns the number of the reason why a kind lacks a method, from 1 on; 0 if there is none.
-func holeOf(kind, method string) int {
-	for i, h := range tableHoles {
+// reasonFor returns the number of the reason why a kind lacks a method, from 1 on, or 0 if there is
+// none.
+func reasonFor(kind, method string) int {
+	for i, h := range missingMethods {
 		if slices.Contains(h.kinds, kind) && slices.Contains(h.methods, method) {
 			return i + 1
 		}
@@ -114,7 +116,7 @@ func methodTable() string {
 		for _, t := range tableKinds {
 			cell, ok := kindsOf[name][kindName(t)]
 			if !ok {
-				cell = fmt.Sprintf("– (%d)", holeOf(kindName(t), name))
+				cell = fmt.Sprintf("– (%d)", reasonFor(kindName(t), name))
 			}
 			fmt.Fprintf(&b, " %s |", cell)
 		}
@@ -137,7 +139,7 @@ func methodTable() string {
 		fmt.Fprintf(&b, " %s |", strings.Join(own[kindName(t)], " "))
 	}
 	b.WriteString("\n\nWhy not:\n\n")
-	for i, h := range tableHoles {
+	for i, h := range missingMethods {
 		fmt.Fprintf(&b, "%d. %s\n", i+1, h.reason)
 	}
 	return b.String()
@@ -148,15 +150,15 @@ func TestMethodTableHoles(t *testing.T) {
 	for _, kind := range tableKinds {
 		for _, method := range tableOrder {
 			_, has := kind.MethodByName(method)
-			if hole := holeOf(kindName(kind), method) != 0; hole == has {
-				t.Errorf("%s.%s: there: %v, with a reason why not: %v", kindName(kind), method, has, hole)
+			if reason := reasonFor(kindName(kind), method) != 0; reason == has {
+				t.Errorf("%s.%s exists: %v, has a reason why it is missing: %v", kindName(kind), method, has, reason)
 			}
 		}
 	}
-	for i, h := range tableHoles {
+	for i, h := range missingMethods {
 		for _, kind := range h.kinds {
 			for _, method := range h.methods {
-				if holeOf(kind, method) != i+1 {
+				if reasonFor(kind, method) != i+1 {
 					t.Errorf("%s.%s has two reasons", kind, method)
 				}
 			}
@@ -170,7 +172,7 @@ func TestMethodTable(t *testing.T) {
 	page := string(must(os.ReadFile(path)))
 	from, to := strings.Index(page, begin), strings.Index(page, end)
 	if from < 0 || to < from {
-		t.Fatalf("%s has no place for the table", path)
+		t.Fatalf("%s has no markers for the table", path)
 	}
 	from += len(begin)
 	if want := methodTable(); page[from:to] != want {

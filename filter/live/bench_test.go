@@ -17,7 +17,7 @@ func BenchmarkKinds(b *testing.B) {
 	const n, fpr = 1_000_000, 0.01
 	ms, ss := make([]string, n), make([]string, n)
 	for i := range n {
-		ms[i], ss[i] = member(i), stranger(i)
+		ms[i], ss[i] = member(i), nonMember(i)
 	}
 	type kind struct {
 		name string

@@ -170,7 +170,7 @@ func TestBloomAll(t *testing.T) {
 			t.Errorf("%d are new to AddMany, %d to Add", got, changed)
 		}
 		for i := range 900 {
-			vs = append(vs, stranger(i))
+			vs = append(vs, nonMember(i))
 		}
 		maybe := make([]bool, len(vs))
 		f.MayContainMany(vs, maybe)
@@ -359,7 +359,7 @@ func TestUnshared(t *testing.T) {
 			for w := range 2 {
 				wg.Go(func() {
 					for i := range 500 {
-						f.Add(stranger(w*250 + i))
+						f.Add(nonMember(w*250 + i))
 					}
 				})
 			}

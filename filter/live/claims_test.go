@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Claims of tutorials about Bloom filters, and what is true. docs/applications.md lists them.
+// Claims about Bloom filters in tutorials, each with what is true, as docs/applications.md lists
+// them.
 func TestClaims(t *testing.T) {
 	const million, billion = 1_000_000, 1_000_000_000
 	mb := func(n uint64, p float64) float64 { return float64(OptimalBits(n, p)) / 8e6 }
@@ -50,9 +51,9 @@ func TestClaims(t *testing.T) {
 	if OptimalBits(6000, 1e-9) != 258797 {
 		t.Errorf("6,000 elements at 10^-9: %d bits", OptimalBits(6000, 1e-9))
 	}
-	for extra, want := range map[int]float64{30: 1.0000e-9, 31: 1.0084e-9} {
-		if got := ExpectedFPR(258797, extra, 6000); math.Abs(got-want) > 0.00006e-9 {
-			t.Errorf("%d hashes: %v", extra, got)
+	for hashes, want := range map[int]float64{30: 1.0000e-9, 31: 1.0084e-9} {
+		if got := ExpectedFPR(258797, hashes, 6000); math.Abs(got-want) > 0.00006e-9 {
+			t.Errorf("%d hashes: %v", hashes, got)
 		}
 	}
 	t.Run("counters cost 20 to 30 % more: 300 %", func(t *testing.T) {
@@ -88,8 +89,8 @@ func TestClaims(t *testing.T) {
 	})
 }
 
-// Memory of each filter for a million elements, in bits per element, as in
-// docs/applications.md.
+// The memory of each filter for a million elements, in bits per element, is what
+// docs/applications.md says.
 func TestPageMemory(t *testing.T) {
 	t.Parallel()
 	const n = 1_000_000

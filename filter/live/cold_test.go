@@ -62,7 +62,7 @@ func TestCold(t *testing.T) {
 		t.Errorf("%d bytes written, SizeBytes %d", size, c.SizeBytes())
 	}
 	for i := range 2 * n {
-		for _, v := range []string{member(i), stranger(i)} {
+		for _, v := range []string{member(i), nonMember(i)} {
 			got, err := c.MayContain(v)
 			if err != nil || got != f.MayContain(v) {
 				t.Fatalf("%s: %v, %v", v, got, err)
@@ -197,7 +197,7 @@ func TestLayered(t *testing.T) {
 	if maybe, err := l.MayContain(member(1)); !maybe || !isFormat(err) {
 		t.Errorf("present: %v, %v", maybe, err)
 	}
-	if maybe, err := l.MayContain(stranger(1)); maybe != coarse.MayContain(stranger(1)) || !maybe && err != nil {
+	if maybe, err := l.MayContain(nonMember(1)); maybe != coarse.MayContain(nonMember(1)) || !maybe && err != nil {
 		t.Errorf("absent: %v, %v", maybe, err)
 	}
 	if l.Stats()[0].Failed != 2 {

@@ -111,15 +111,15 @@ func TestRotatingAddDuringCount(t *testing.T) {
 // Guards against an element that is added only to a filter that a rotation has just replaced as the
 // newest.
 func TestGenerationsAddDuringRotation(t *testing.T) {
-	turn := func() {}
+	onFunnel := func() {}
 	g := must(NewGenerations(GenerationsOptions[string]{
 		Items: 100, FPR: 1e-9, Generations: 3,
 		Funnel: func(dst []byte, v string) []byte {
-			turn() // Add has loaded the ring, but not added yet
+			onFunnel() // Add has loaded the ring, but not added yet
 			return append(dst, v...)
 		},
 	}))
-	turn = func() {
+	onFunnel = func() {
 		for range 3 {
 			g.Rotate()
 		}
@@ -127,10 +127,10 @@ func TestGenerationsAddDuringRotation(t *testing.T) {
 	if !g.Add("a") {
 		t.Error("a is not new")
 	}
-	turn = func() {}
+	onFunnel = func() {}
 	for i := range 2 {
 		if !g.MayContain("a") {
-			t.Fatalf("a is lost after %d turns", i)
+			t.Fatalf("a is lost after %d rotations", i)
 		}
 		g.Rotate()
 	}

@@ -22,7 +22,7 @@ func TestCountingModel(t *testing.T) {
 		case 1:
 			if model[v] > 0 {
 				if !f.Delete(v) {
-					t.Fatalf("%s: there %d times, not deleted", v, model[v])
+					t.Fatalf("%s: added %d times, but Delete returns false", v, model[v])
 				}
 				model[v]--
 			}
@@ -95,8 +95,8 @@ func TestCountingSaturates(t *testing.T) {
 	}
 }
 
-// As the comment of Counting describes: deleting absent elements mostly does nothing, but
-// deleting those that are false positives removes other elements.
+// As the comment of Counting says, deleting absent elements mostly does nothing, but deleting false
+// positives removes other elements.
 func TestCountingDeleteAbsent(t *testing.T) {
 	const n, absent = 2000, 20_000
 	f := must(NewCounting(CountingOptions[string]{Items: n, FPR: 0.05}))
@@ -105,12 +105,12 @@ func TestCountingDeleteAbsent(t *testing.T) {
 	}
 	fpr, accepted := f.FPR(), 0
 	for i := range absent {
-		if !f.MayContain(stranger(i)) {
+		if !f.MayContain(nonMember(i)) {
 			var before, after bytes.Buffer
 			if i < 10 {
 				f.WriteTo(&before)
 			}
-			if f.Delete(stranger(i)) {
+			if f.Delete(nonMember(i)) {
 				t.Fatal("deleted an element that MayContain excludes")
 			}
 			if i < 10 {
@@ -122,7 +122,7 @@ func TestCountingDeleteAbsent(t *testing.T) {
 			continue
 		}
 		accepted++
-		f.Delete(stranger(i))
+		f.Delete(nonMember(i))
 	}
 	lost := 0
 	for i := range n {
@@ -145,7 +145,7 @@ func TestCountingConcurrent(t *testing.T) {
 	var wg sync.WaitGroup
 	for w := range workers {
 		wg.Go(func() {
-			mine := func(i int) string { return stranger(w*n + i) }
+			mine := func(i int) string { return nonMember(w*n + i) }
 			for i := range n {
 				f.Add(mine(i))
 			}
@@ -178,7 +178,7 @@ func TestCountingConcurrentDelete(t *testing.T) {
 		f.Add(member(i))
 	}
 	for round := range 200 {
-		v := stranger(round)
+		v := nonMember(round)
 		if f.MayContain(v) {
 			continue // a false positive; deleting it too often is the caller's fault
 		}

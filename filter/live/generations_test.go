@@ -54,7 +54,7 @@ func TestGenerationsByTime(t *testing.T) {
 	}
 }
 
-// After the clock was set back, elements are not remembered until it has caught up.
+// After the clock is set back, elements are not remembered until it has caught up.
 func TestGenerationsClockSetBack(t *testing.T) {
 	var clock fakeClock
 	clock.advance(1000 * time.Hour)
@@ -74,7 +74,7 @@ func TestGenerationsClockSetBack(t *testing.T) {
 	}
 }
 
-// The limit of a reader covers the filters that the ring does not have yet.
+// MaxBytes limits the memory of all filters of the ring, including those that it has yet to create.
 func TestGenerationsMaxBytes(t *testing.T) {
 	g := must(NewGenerations(GenerationsOptions[string]{Items: 1000, FPR: 0.01}))
 	form := must(g.MarshalBinary())
@@ -112,7 +112,7 @@ func TestGenerationsByItems(t *testing.T) {
 	g.Rotate()
 	g.Rotate()
 	if g.MayContain(member(10*items - 1)) {
-		t.Error("remembered after four turns")
+		t.Error("remembered after four rotations")
 	}
 }
 
@@ -149,8 +149,8 @@ func TestReadGenerations(t *testing.T) {
 	}
 }
 
-// TestGenerationsForever: with the longest span there is, nothing is forgotten by time, also when
-// the filter is read again.
+// With the longest possible span, nothing is forgotten by time, not even after the filter is read
+// again.
 func TestGenerationsForever(t *testing.T) {
 	for _, generations := range []int{2, 4} {
 		g := must(NewGenerations(GenerationsOptions[string]{Items: 100, Span: math.MaxInt64, FPR: 1e-6, Generations: generations}))
@@ -177,8 +177,8 @@ func TestGenerationsForever(t *testing.T) {
 	}
 }
 
-// TestCloneFullGenerations: a copy whose newest filter is full, because an Add has filled the
-// original and has yet to begin another one, does not add to that filter for good.
+// A clone whose newest filter is full begins a new one. That occurs if an Add has filled the
+// original's newest filter and has yet to begin the next.
 func TestCloneFullGenerations(t *testing.T) {
 	const items, fpr = 300, 0.01
 	g := must(NewGenerations(GenerationsOptions[string]{Items: items, FPR: fpr}))

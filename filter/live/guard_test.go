@@ -86,10 +86,10 @@ func TestGuard(t *testing.T) {
 	db.queries.Store(0)
 	falsePositives := uint64(0)
 	for i := range 10 * n {
-		if keys.MayContain(stranger(i)) {
+		if keys.MayContain(nonMember(i)) {
 			falsePositives++
 		}
-		if _, err := g.Get(ctx, stranger(i), db.load); !errors.Is(err, ErrAbsent) {
+		if _, err := g.Get(ctx, nonMember(i), db.load); !errors.Is(err, ErrAbsent) {
 			t.Fatal(err)
 		}
 	}
@@ -303,7 +303,7 @@ func TestAbsenteesAreBounded(t *testing.T) {
 		}
 	}
 	if n := a.size(); n > 1008 || n < 900 {
-		t.Errorf("%d keys are held, 1000 allowed", n)
+		t.Errorf("%d keys are held, want about 1000", n)
 	}
 	mark := a.mark(7)
 	a.forget(7)

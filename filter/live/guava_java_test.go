@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// guavaJars are the paths of Guava: of Debian's libguava-java, and of one of the user's.
+// guavaJars are the paths where Guava may be: that of Debian's libguava-java, and the user's own.
 var guavaJars = []string{"/usr/share/java/guava.jar", os.Getenv("GUAVA_JAR")}
 
 // A Java program with Guava writes the same bytes as Go, and gives the same answers from Go's

@@ -18,15 +18,16 @@ func sized(n int) int {
 	return n
 }
 
-// An element that member returns is never equal to one that stranger returns.
-func member(i int) string   { return "user:" + strconv.Itoa(i) }
-func stranger(i int) string { return "ghost:" + strconv.Itoa(i) }
+// An element that member returns is never equal to one that nonMember returns.
+func member(i int) string    { return "user:" + strconv.Itoa(i) }
+func nonMember(i int) string { return "ghost:" + strconv.Itoa(i) }
 
-// measureFPR returns the share of strangers for which has returns true. probes is their number.
+// measureFPR returns the fraction of non-members for which has returns true. probes is their
+// number.
 func measureFPR(probes int, has func(string) bool) float64 {
 	n := 0
 	for i := range probes {
-		if has(stranger(i)) {
+		if has(nonMember(i)) {
 			n++
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// As the comment of Pair describes, elements disappear at the FPR of the second filter, and
+// As the comment of Pair says, elements disappear at the FPR of the second filter, and
 // deleted ones cannot be added again.
 func TestPair(t *testing.T) {
 	const n, removed = 100_000, 50_000
@@ -41,7 +41,7 @@ func TestPair(t *testing.T) {
 	}
 	checkFPR(t, "elements that disappear", rate, p.FalseNegativeRate(), n-removed, 0.05)
 	checkFPR(t, "FPR", measureFPR(200_000, p.MayContain), p.FPR(), 200_000, 0.05)
-	if p.Delete(stranger(1)) && !p.added.MayContain(stranger(1)) {
+	if p.Delete(nonMember(1)) && !p.added.MayContain(nonMember(1)) {
 		t.Error("removed an absent element")
 	}
 
@@ -55,7 +55,7 @@ func TestPair(t *testing.T) {
 	}
 	for i := range 1000 {
 		if q.MayContain(member(i*n/1000)) != p.MayContain(member(i*n/1000)) {
-			t.Fatal("another answer after saving and reading")
+			t.Fatal("the answers differ after saving and reading")
 		}
 	}
 	if _, err := ReadPair(bytes.NewReader(b.Bytes()), ReadOptions[string]{MaxBytes: int64(p.MemoryBytes()) - 1}); !errors.Is(err, ErrTooLarge) {

@@ -182,7 +182,7 @@ func TestGolden(t *testing.T) {
 			}
 			for i := range 2000 {
 				if f.MayContain(member(i)) != k.f.MayContain(member(i)) {
-					t.Fatalf("%d: another answer", i)
+					t.Fatalf("%d: the answers differ", i)
 				}
 			}
 		})
@@ -284,7 +284,7 @@ func TestSaved(t *testing.T) {
 				t.Helper()
 				for i := range 2000 {
 					if g.MayContain(member(i)) != k.f.MayContain(member(i)) {
-						t.Fatalf("%d: another answer", i)
+						t.Fatalf("%d: the answers differ", i)
 					}
 				}
 				if again := must(g.MarshalBinary()); !bytes.Equal(again, file) {
@@ -372,7 +372,7 @@ func resealAll(file []byte) {
 	}
 }
 
-// Headers with invalid fields but the right checksum.
+// Headers with invalid fields are rejected, even if their checksums are valid.
 func TestReadBloomMalformed(t *testing.T) {
 	f := must(NewBloom(BloomOptions[string]{Bits: 512, Hashes: 3, Scheme: Blocked}))
 	var b bytes.Buffer

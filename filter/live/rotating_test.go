@@ -68,7 +68,7 @@ func TestRotatingRebuild(t *testing.T) {
 	// Elements that are added during the rebuild stay, even if they are not in the source.
 	s.each = func(i int) {
 		if i%2 == 0 {
-			r.Add(stranger(i))
+			r.Add(nonMember(i))
 			if p := r.Progress(); !p.Running || p.Done != uint64(i) {
 				t.Errorf("progress at %d: %+v", i, p)
 			}
@@ -89,7 +89,7 @@ func TestRotatingRebuild(t *testing.T) {
 		t.Errorf("%d of 2500 deleted elements are still there", left-2500)
 	}
 	for i := 0; i < 2500; i += 2 {
-		if !r.MayContain(stranger(i)) {
+		if !r.MayContain(nonMember(i)) {
 			t.Fatalf("%d, added during the rebuild, is lost", i)
 		}
 	}
@@ -124,11 +124,11 @@ func TestRotatingLosesNothing(t *testing.T) {
 	for w := range 16 {
 		wg.Go(func() {
 			for i := range 400 {
-				v := stranger(w*1000 + i)
+				v := nonMember(w*1000 + i)
 				s.put(v)
 				r.Add(v)
 				for j := 0; j <= i; j += 7 {
-					if !r.MayContain(stranger(w*1000 + j)) {
+					if !r.MayContain(nonMember(w*1000 + j)) {
 						t.Errorf("writer %d, after %d: %d is lost", w, i, j)
 						return
 					}

@@ -119,9 +119,9 @@ func TestReadScalableMalformed(t *testing.T) {
 	}{
 		{"no links", func(b []byte) { b[12] = 0 }},
 		{"65 links", func(b []byte) { b[12] = 65 }},
-		{"two links, one there", func(b []byte) { b[12] = 2 }},
+		{"two links, only one present", func(b []byte) { b[12] = 2 }},
 		{"words", func(b []byte) { b[16] = 1 }},
-		{"another seed than its link", func(b []byte) { b[24] = 1 }},
+		{"a seed that differs from its link's", func(b []byte) { b[24] = 1 }},
 		{"no items", func(b []byte) { b[32] = 0 }},
 		{"2^30 items in a link for 10", func(b []byte) { b[35] = 0x40 }},
 		{"FPR 2", func(b []byte) { b[47], b[46] = 0x40, 0 }},

@@ -54,8 +54,8 @@ func TestSharded(t *testing.T) {
 	}
 }
 
-// TestShardedShards: the shards may be Sharded themselves, of filters that hash elements themselves
-// and with another funnel.
+// TestShardedShards checks that the shards may be Sharded themselves, of filters that hash elements
+// themselves and with another funnel.
 func TestShardedShards(t *testing.T) {
 	inner := ShardedOptions[string]{Shards: 2, Funnel: GuavaUTF16}
 	generations := must(NewSharded(ShardedOptions[string]{Shards: 2}, func(int) (Filter[string], error) {

@@ -93,7 +93,7 @@ func TestSixteenGoroutines(t *testing.T) {
 	for w := range workers {
 		wg.Go(func() {
 			for i := range each {
-				v := stranger(w*each + i)
+				v := nonMember(w*each + i)
 				if err := addErr(pair, v); err != nil || !pair.MayContain(v) {
 					t.Errorf("Pair: %s: %v", v, err)
 				}

@@ -89,7 +89,7 @@ func TestEveryKind(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i := range vs {
-				vs[i] = []string{member(i), stranger(i)}[i%2]
+				vs[i] = []string{member(i), nonMember(i)}[i%2]
 			}
 			maybe := make([]bool, n)
 			many.MayContainMany(vs, maybe)
@@ -116,7 +116,7 @@ func TestEveryKind(t *testing.T) {
 			}
 			before := must(one.MarshalBinary())
 			for i := range 5 * n { // generations end, links grow, a cuckoo becomes full
-				if _, err := TryAdd(Prober[string](clone), stranger(i)); err != nil && !errors.Is(err, ErrFull) {
+				if _, err := TryAdd(Prober[string](clone), nonMember(i)); err != nil && !errors.Is(err, ErrFull) {
 					t.Fatal(err)
 				}
 			}

@@ -11,8 +11,8 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// TestRocksDBBloomBytes builds the same filters with pebble and with RocksDBBloom
-// and wants the same bytes, and the same answers for absent keys.
+// TestRocksDBBloomBytes checks that RocksDBBloom builds the same bytes as pebble, and gives the
+// same answers for absent keys.
 func TestRocksDBBloomBytes(t *testing.T) {
 	const seed = 3
 	rng := rand.New(rand.NewPCG(seed, 0))

@@ -165,7 +165,7 @@ type rawWriter struct{ b []byte }
 func (w *rawWriter) AddKey(key []byte)        { w.b = append(w.b, key...) }
 func (w *rawWriter) Finish(buf []byte) []byte { return append(buf, w.b...) }
 
-// TestSealedExample has the example of the format's comment.
+// TestSealedExample checks the example in the format comment.
 func TestSealedExample(t *testing.T) {
 	w := From(raw{}).NewWriter()
 	w.Add(filter.NewKey([]byte("a")))

@@ -32,8 +32,8 @@ func (neverWriter) Finish(buf []byte) []byte { return append(buf, 0) }
 
 // wasted is the cost of lookups of absent keys with some policy, by pebble's own counters.
 type wasted struct {
-	questions int64  // filter probes
-	maybes    int64  // filter probes that excluded nothing
+	probes    int64  // filter probes
+	positives int64  // filter probes that excluded nothing
 	blocks    int64  // lookups in the block cache
 	bytes     uint64 // size of all filters
 }
@@ -146,8 +146,8 @@ func (w *wasteDB) measure(t *testing.T, p pebble.FilterPolicy) wasted {
 	before := db.Metrics()
 	do(w.probe(db, func(i int) []byte { return spread(2*i + 1) }, w.lookups))
 	after := db.Metrics()
-	result.maybes = after.Filter.Misses - before.Filter.Misses
-	result.questions = after.Filter.Hits - before.Filter.Hits + result.maybes
+	result.positives = after.Filter.Misses - before.Filter.Misses
+	result.probes = after.Filter.Hits - before.Filter.Hits + result.positives
 	result.blocks = after.BlockCache.Hits + after.BlockCache.Misses - before.BlockCache.Hits - before.BlockCache.Misses
 	return result
 }
@@ -194,17 +194,17 @@ func TestWasted(t *testing.T) {
 	} {
 		none := w.measure(t, never{})
 		theirs := w.measure(t, bloom.FilterPolicy(10))
-		if theirs.questions < int64(lookups)*9/10 || none.maybes != 0 {
-			t.Fatalf("%s: %d lookups probe %d filters", w.name, w.lookups, theirs.questions)
+		if theirs.probes < int64(lookups)*9/10 || none.positives != 0 {
+			t.Fatalf("%s: %d lookups probe %d filters", w.name, w.lookups, theirs.probes)
 		}
 		per := func(n int64) float64 { return 1000 * float64(n) / float64(w.lookups) }
-		t.Logf("%s: %d keys, %d lookups, %d filter probes", w.name, w.keys, w.lookups, theirs.questions)
+		t.Logf("%s: %d keys, %d lookups, %d filter probes", w.name, w.keys, w.lookups, theirs.probes)
 		t.Logf("%22s: %8d bytes of filters, %7.3f wasted block reads per 1,000 lookups, %7.3f filter positives",
-			"pebble's bloom(10)", theirs.bytes, per(theirs.blocks-none.blocks), per(theirs.maybes))
+			"pebble's bloom(10)", theirs.bytes, per(theirs.blocks-none.blocks), per(theirs.positives))
 		for _, p := range []filter.Policy{filter.Ribbon(10), filter.Bloom(10)} {
 			ours := w.measure(t, New(p))
 			t.Logf("%22s: %8d bytes of filters, %7.3f wasted block reads per 1,000 lookups, %7.3f filter positives: %.1f times fewer",
-				p.Name(), ours.bytes, per(ours.blocks-none.blocks), per(ours.maybes),
+				p.Name(), ours.bytes, per(ours.blocks-none.blocks), per(ours.positives),
 				float64(theirs.blocks-none.blocks)/float64(ours.blocks-none.blocks))
 			// A Bloom filter is whole lines of 64 bytes, in each table.
 			if float64(ours.bytes) > 1.01*float64(theirs.bytes)+float64(64*w.tables) {
@@ -214,7 +214,7 @@ func TestWasted(t *testing.T) {
 			if p == filter.Ribbon(10) {
 				want = least
 			}
-			if float64(theirs.maybes) < want*float64(ours.maybes) ||
+			if float64(theirs.positives) < want*float64(ours.positives) ||
 				float64(theirs.blocks-none.blocks) < want*float64(ours.blocks-none.blocks) {
 				t.Errorf("%s: %s wastes %d block reads, pebble's %d: not %v times fewer", w.name, p.Name(),
 					ours.blocks-none.blocks, theirs.blocks-none.blocks, want)

@@ -38,8 +38,8 @@ func TestCursorBounds(t *testing.T) {
 	}
 }
 
-// TestShortKeysBetween: separators, successors and the ends of prefixes next to bytes that cannot
-// be incremented.
+// TestShortKeysBetween checks separators, successors and the ends of prefixes next to bytes that
+// cannot be incremented.
 func TestShortKeysBetween(t *testing.T) {
 	for _, tt := range []struct{ a, b, want string }{
 		{"abc", "abz", "abd"},

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestTurn: other goroutines run at the end of a turn. The next turns of all that compute take,
-// together, half as long as the others ran.
+// TestTurn checks that other goroutines run at the end of a turn and that, if k goroutines take
+// turns, the next turn lasts 1/(3k-1) of the wait.
 func TestTurn(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var beside []Turn

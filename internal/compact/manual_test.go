@@ -81,8 +81,8 @@ func TestManualEnds(t *testing.T) {
 	}
 }
 
-// TestManualLooksAgain: a step whose tables have moved meanwhile is skipped, and a level that
-// holds nothing of the range is not the deepest.
+// TestManualLooksAgain checks that a step whose tables have moved meanwhile is skipped, and that a
+// level that holds nothing of the range is not the deepest.
 func TestManualLooksAgain(t *testing.T) {
 	v := parseVersion(t, "L1: 1:a-b*20 2:c-d*20 / L2: 3:a-a 4:c-c / L3: 5:x-z")
 	m := NewManual([]byte("a"), []byte("d"), 0)

@@ -102,15 +102,15 @@ func TestScript(t *testing.T) {
 		got      string
 		line     int
 	)
-	asked := false
+	pending := false
 	for sc := bufio.NewScanner(f); sc.Scan(); {
 		line++
 		text := strings.TrimSpace(sc.Text())
 		verb, rest, _ := strings.Cut(text, " ")
-		if asked && verb != "=" {
-			t.Errorf("line %d: no plan after a question", line)
+		if pending && verb != "=" {
+			t.Errorf("line %d: the line before needs a plan after it", line)
 		}
-		asked = verb == "pick" || verb == "range" || verb == "idle"
+		pending = verb == "pick" || verb == "range" || verb == "idle"
 		switch verb {
 		case "", "#":
 		case "version":
@@ -139,13 +139,13 @@ func TestScript(t *testing.T) {
 			if got != rest {
 				t.Errorf("line %d: got  %s\n          want %s", line, got, rest)
 			}
-			got = "nothing was asked"
+			got = "no plan was requested"
 		default:
 			t.Fatalf("line %d: %q", line, text)
 		}
 	}
-	if line < 20 || asked {
-		t.Fatalf("the script has %d lines, and ends with a question: %t", line, asked)
+	if line < 20 || pending {
+		t.Fatalf("the script has %d lines, and lacks the last plan: %t", line, pending)
 	}
 }
 
@@ -170,7 +170,7 @@ func TestPickIsPure(t *testing.T) {
 	}
 }
 
-// TestPointer: a plan's pointer makes the next plan take the next table.
+// TestPointer checks that a plan's pointer makes the next plan take the next table.
 func TestPointer(t *testing.T) {
 	v := parseVersion(t, "L1: 1:a-b*6 2:c-d*6 3:e-f*6")
 	var pointers [manifest.NumLevels][]byte
@@ -183,7 +183,7 @@ func TestPointer(t *testing.T) {
 	}
 }
 
-// TestPickOld: a table made since the compaction began is left where it is.
+// TestPickOld checks that a table written since the compaction began stays where it is.
 func TestPickOld(t *testing.T) {
 	v := parseVersion(t, "L0: 7:x-z 5:a-c")
 	for before, want := range map[uint64]string{5: "none", 6: "L0 [5] L1 [] move until c", 7: "L0 [5] L1 [] move until c", 8: "L0 [7 5] L1 [] until z"} {
@@ -193,8 +193,9 @@ func TestPickOld(t *testing.T) {
 	}
 }
 
-// TestPickDeletions: tombstones are dropped in place if nothing lies below them, and otherwise
-// merged with what they overlap in the next level, even where a table could be moved unchanged.
+// TestPickDeletions checks that tombstones are dropped in place if nothing lies below them, and
+// otherwise merged with what they overlap in the next level, even where a table could be moved
+// unchanged.
 func TestPickDeletions(t *testing.T) {
 	for _, tt := range []struct {
 		version string
@@ -347,7 +348,7 @@ func checkPlan(t *testing.T, v *manifest.Version, p *Plan) {
 	}
 }
 
-// TestLevelBase: level 1 is an eighth of the tree between its bounds.
+// TestLevelBase checks that the target size of level 1 is an eighth of the tree, within its bounds.
 func TestLevelBase(t *testing.T) {
 	for _, tc := range []struct {
 		min, level1, level2, level3, want uint64
@@ -379,7 +380,8 @@ func TestLevelBase(t *testing.T) {
 	}
 }
 
-// TestLastTableBytes: a tree of a given size has tables for the level that it reaches.
+// TestLastTableBytes checks that the tables of a tree have the size for the level that a tree of
+// its size reaches.
 func TestLastTableBytes(t *testing.T) {
 	cfg := Config{TableBytes: 8 << 20, LevelBaseBytes: 64 << 20, LevelMultiplier: 10, MaxTableBytes: 100 << 20}
 	for _, c := range []struct{ size, want uint64 }{
@@ -391,7 +393,7 @@ func TestLastTableBytes(t *testing.T) {
 	}
 }
 
-// TestLevelTableBytes: tables double from level 3 on, up to a bound.
+// TestLevelTableBytes checks that tables double from level 3 on, up to a bound.
 func TestLevelTableBytes(t *testing.T) {
 	for _, c := range []struct {
 		tableBytes, want uint64
@@ -406,8 +408,8 @@ func TestLevelTableBytes(t *testing.T) {
 	}
 }
 
-// TestMaxBytesSaturates: the target size of a level is that of the one above times the multiplier,
-// but never overflows.
+// TestMaxBytesSaturates checks that the target size of a level is that of the one above times the
+// multiplier, but never overflows.
 func TestMaxBytesSaturates(t *testing.T) {
 	c := Config{LevelMultiplier: 10}
 	for _, x := range []struct {

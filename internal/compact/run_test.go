@@ -18,19 +18,19 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// backwards iterates over entries in any order, also one that no table can have.
-type backwards struct {
+// sliceIter iterates over keys in the given order, even one that no table can have.
+type sliceIter struct {
 	base.Iterator
 	keys [][]byte
 	at   int
 }
 
-func (b *backwards) First() bool   { b.at = 0; return true }
-func (b *backwards) Next() bool    { b.at++; return b.Valid() }
-func (b *backwards) Valid() bool   { return b.at < len(b.keys) }
-func (b *backwards) Key() []byte   { return b.keys[b.at] }
-func (b *backwards) Value() []byte { return nil }
-func (b *backwards) Err() error    { return nil }
+func (b *sliceIter) First() bool   { b.at = 0; return true }
+func (b *sliceIter) Next() bool    { b.at++; return b.Valid() }
+func (b *sliceIter) Valid() bool   { return b.at < len(b.keys) }
+func (b *sliceIter) Key() []byte   { return b.keys[b.at] }
+func (b *sliceIter) Value() []byte { return nil }
+func (b *sliceIter) Err() error    { return nil }
 
 func jobTo(fs vfs.FS, input base.Iterator) *Job {
 	num := uint64(0)
@@ -51,7 +51,7 @@ func TestRunRefusesDisorder(t *testing.T) {
 		{[]byte("short")},
 		{key("a", 1), base.AppendInternalKey(nil, []byte("b"), 1, 9)}, // of no kind
 	} {
-		outputs, _, err := Run(context.Background(), jobTo(vfstest.NewMem(), &backwards{keys: keys}))
+		outputs, _, err := Run(context.Background(), jobTo(vfstest.NewMem(), &sliceIter{keys: keys}))
 		if err == nil || len(outputs) > 0 {
 			t.Errorf("%q: %v, %v", keys, outputs, err)
 		}
@@ -101,7 +101,7 @@ func TestRunFails(t *testing.T) {
 	}
 }
 
-// TestRunCancelled: a job that is cancelled before its first key writes nothing.
+// TestRunCancelled checks that a job that is cancelled before its first key writes nothing.
 func TestRunCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var keys [][]byte
@@ -112,24 +112,24 @@ func TestRunCancelled(t *testing.T) {
 		t.Fatal("keys are not sorted")
 	}
 	cancel()
-	if outputs, _, err := Run(ctx, jobTo(vfstest.NewMem(), &backwards{keys: keys})); !errors.Is(err, context.Canceled) || len(outputs) > 0 {
+	if outputs, _, err := Run(ctx, jobTo(vfstest.NewMem(), &sliceIter{keys: keys})); !errors.Is(err, context.Canceled) || len(outputs) > 0 {
 		t.Errorf("%v, %v", outputs, err)
 	}
 }
 
-// TestRunsOfTombstones: a table ends where a long run of tombstones ends, and where a run becomes
-// long enough after enough other keys; never between the versions of a key.
+// TestRunsOfTombstones checks that a table ends where a long run of tombstones ends, and where a
+// run becomes long enough after enough other keys, but never between the versions of a key.
 func TestRunsOfTombstones(t *testing.T) {
 	for _, tt := range []struct{ desc, kinds, want string }{
 		{"none", "ssssssssss", "10"},
 		{"one at the start", "ddddssss", "4 4"},
 		{"one in the middle", "ssssssdddddsss", "8 3 3"},
-		{"one after few others", "ssdddddsss", "7 3"},
-		{"one after just enough others", "ssssddddss", "6 2 2"},
+		{"one after few other keys", "ssdddddsss", "7 3"},
+		{"one after just enough other keys", "ssssddddss", "6 2 2"},
 		{"one at the end", "ssssssddddd", "8 3"},
 		{"only short ones", "ssddssddssdd", "12"},
 		{"an older version of a key, which a snapshot sees", "dddd2sss", "5 3"},
-		{"and one that begins the next table", "ddds2ss", "3 4"},
+		{"an older version of the key that begins the next table", "ddds2ss", "3 4"},
 	} {
 		mem := memtable.New(1 << 20)
 		mem.Reserve(1 << 19)
@@ -182,13 +182,13 @@ func TestPrefixEndsTable(t *testing.T) {
 		first      []string // of each table
 	}{
 		{"two prefixes", slices.Concat(pages, names), 100_000, []string{pages[0], names[0]}},
-		{"the first is of few keys", slices.Concat(pages[:20], names), 100_000, []string{pages[0]}},
+		{"two prefixes, the first of few keys", slices.Concat(pages[:20], names), 100_000, []string{pages[0]}},
 		{"one prefix, whose numbers grow", keys("key:name:%06d", 600), 100_000, []string{names[0]}},
 		{"no prefix", slices.Concat(keys("a%05d", 200), keys("b%05d", 200), keys("c%05d", 200)), 100_000, []string{"a00000"}},
 		{"a prefix that loses eight bytes", slices.Concat(keys("x/abcdefg/%03d", 300), keys("x/n%03d", 300)), 100_000, []string{"x/abcdefg/000", "x/n000"}},
 		{"a prefix that loses seven bytes", slices.Concat(keys("x/abcdef/%03d", 300), keys("x/n%03d", 300)), 100_000, []string{"x/abcdef/000"}},
 		{"a short prefix, and long ends", keys("key:%03[1]d:%09[1]d", 600), 100_000, []string{"key:000:000000000"}},
-		{"one table is asked for", slices.Concat(pages, names), 0, []string{pages[0]}},
+		{"two prefixes, but only one table is allowed", slices.Concat(pages, names), 0, []string{pages[0]}},
 	} {
 		mem := memtable.New(1 << 20)
 		mem.Reserve(1 << 19)
@@ -218,28 +218,28 @@ func TestPrefixEndsTable(t *testing.T) {
 	}
 }
 
-// TestRunKeeps: a job keeps the versions of a key that someone can see.
+// TestRunKeeps checks that a job keeps the versions of a key that a reader can see, and no others.
 func TestRunKeeps(t *testing.T) {
 	for _, tt := range []struct {
 		desc       string
 		in         string // key, sequence number and d for a tombstone
 		boundaries []uint64
-		below      string // keys that something below may hold
+		below      string // keys that a level below may hold
 		splits     string // keys before which a table ends
-		want       string // tables are set apart by |
+		want       string // tables are separated by |
 	}{
-		{"nobody sees the older ones", "a9 a8 a7 b3", []uint64{20}, "", "", "a9 b3"},
-		{"a snapshot each", "a9 a8 a7 a6", []uint64{7, 8, 20}, "", "", "a9 a8 a7"},
+		{"no reader sees the older versions", "a9 a8 a7 b3", []uint64{20}, "", "", "a9 b3"},
+		{"a snapshot after each of two versions", "a9 a8 a7 a6", []uint64{7, 8, 20}, "", "", "a9 a8 a7"},
 		{"a snapshot between", "a9 a8 a3 a2", []uint64{5, 20}, "", "", "a9 a3"},
 		{"newer than every boundary", "a9 a8 a4 a3", []uint64{5}, "", "", "a9 a8 a4"},
-		{"a tombstone of nothing", "a9d a8 b7d", []uint64{20}, "", "", ""},
+		{"tombstones with nothing below", "a9d a8 b7d", []uint64{20}, "", "", ""},
 		{"a tombstone with something below", "a9d a8 b7d", []uint64{20}, "a", "", "a9d"},
 		{"a tombstone that a snapshot does not see", "a9d a4", []uint64{5, 20}, "", "", "a9d a4"},
 		{"a value is no tombstone", "a9 b4", []uint64{5, 20}, "", "", "a9 b4"},
 		{"a table ends before a key", "a9 b8 b3 c7", []uint64{5, 20}, "", "b", "a9 | b8 b3 c7"},
 		{"a table ends before a key that is dropped", "a9 b8d c7", []uint64{20}, "", "b", "a9 | c7"},
 	} {
-		var input backwards
+		var input sliceIter
 		for _, e := range strings.Fields(tt.in) {
 			var seq uint64
 			fmt.Sscan(strings.TrimSuffix(e[1:], "d"), &seq)
@@ -300,7 +300,7 @@ func tableEntries(t *testing.T, fs vfs.FS, name string) string {
 	return strings.Join(entries, " ")
 }
 
-// TestRunLargeBytes: only values of at least LargeValue bytes count.
+// TestRunLargeBytes checks that only values of at least LargeValue bytes count as large.
 func TestRunLargeBytes(t *testing.T) {
 	mem := memtable.New(4 << 20)
 	mem.Reserve(3 << 20)

@@ -137,7 +137,8 @@ func roundRobin(v *manifest.Version, level int, pointer []byte) *manifest.TableM
 	return v.Levels[level][0]
 }
 
-// TestPickWritesLess: choosing the table with the least overlap writes less than LevelDB's choice.
+// TestPickWritesLess checks that choosing the table with the least overlap writes less than
+// LevelDB's choice.
 func TestPickWritesLess(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -148,9 +149,9 @@ func TestPickWritesLess(t *testing.T) {
 		{"skewed", func(r *rand.Rand) uint64 { return uint64(r.ExpFloat64() * 10_000) }},
 	} {
 		least, robin := amplification(t, leastOverlap, tc.keys), amplification(t, roundRobin, tc.keys)
-		t.Logf("%s: least overlap writes %.2f bytes a byte, taking turns %.2f (%.0f %%)", tc.name, least, robin, 100*least/robin)
+		t.Logf("%s: least overlap writes %.2f bytes per byte, round robin %.2f (%.0f %%)", tc.name, least, robin, 100*least/robin)
 		if least >= robin {
-			t.Errorf("%s: the choice writes %.2f bytes a byte, taking turns %.2f", tc.name, least, robin)
+			t.Errorf("%s: least overlap writes %.2f bytes per byte, round robin %.2f", tc.name, least, robin)
 		}
 	}
 }
@@ -182,9 +183,9 @@ func TestIdleWritesLittle(t *testing.T) {
 			}
 		}
 		wrote := float64(s.written) / float64(s.flushed)
-		t.Logf("%d keys, bursts of %d: %.2f bytes a byte", tc.keys, tc.burst, wrote)
+		t.Logf("%d keys, bursts of %d: %.2f bytes per byte", tc.keys, tc.burst, wrote)
 		if wrote > tc.most {
-			t.Errorf("%d keys, bursts of %d: compactions write %.2f bytes a byte, more than %v", tc.keys, tc.burst, wrote, tc.most)
+			t.Errorf("%d keys, bursts of %d: compactions write %.2f bytes per byte, more than %v", tc.keys, tc.burst, wrote, tc.most)
 		}
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestReclaim replaces a shared object over and over, marks the old one dead
-// after Synchronize, and fails if a reader ever meets a dead one.
+// TestReclaim repeatedly replaces a shared object and marks the old one dead after Synchronize: no
+// reader may see a dead one.
 func TestReclaim(t *testing.T) {
 	type object struct{ dead atomic.Bool }
 	var d Domain
@@ -28,7 +28,7 @@ func TestReclaim(t *testing.T) {
 				o := state.Load()
 				for range 10 {
 					if o.dead.Load() {
-						t.Error("a reader met a reclaimed object")
+						t.Error("a reader sees a reclaimed object")
 					}
 				}
 				g.Exit()

@@ -33,7 +33,7 @@ func TestFind(t *testing.T) {
 			{"random", 0, 16, 256}, {"decimal", 9, 7, 10}, {"short", 0, 3, 256}, {"ties", 3, 20, 2},
 			{"long", 40, 4, 256}, {"edges", 1, 9, -2}, {"empty and short", 0, -10, 256},
 		} {
-			make1 := func() []byte {
+			randomKey := func() []byte {
 				key := bytes.Repeat([]byte("x"), shape.shared)
 				length := shape.bytes
 				if length < 0 {
@@ -52,7 +52,7 @@ func TestFind(t *testing.T) {
 			}
 			var keys [][]byte
 			for range n {
-				keys = append(keys, make1())
+				keys = append(keys, randomKey())
 			}
 			slices.SortFunc(keys, bytes.Compare)
 			x := New(len(keys), func(i int) []byte { return keys[i] })
@@ -60,7 +60,7 @@ func TestFind(t *testing.T) {
 				t.Fatalf("%d keys of %d", x.numbers.n, n)
 			}
 			for range 300 {
-				key := make1()
+				key := randomKey()
 				check(t, &x, keys, key)
 				check(t, &x, keys, append(key, 0))
 				check(t, &x, keys, key[:rng.IntN(len(key)+1)])
@@ -102,13 +102,13 @@ func BenchmarkFind(b *testing.B) {
 			}
 			slices.SortFunc(keys, bytes.Compare)
 			x := New(n, func(i int) []byte { return keys[i] })
-			asked := make([][]byte, 1<<12)
-			for i := range asked {
-				asked[i] = fmt.Appendf(nil, "%016d", rng.IntN(4_000_000))
+			targets := make([][]byte, 1<<12)
+			for i := range targets {
+				targets[i] = fmt.Appendf(nil, "%016d", rng.IntN(4_000_000))
 			}
 			i := 0
 			for b.Loop() {
-				x.Find(asked[i%len(asked)])
+				x.Find(targets[i%len(targets)])
 				i++
 			}
 		})

@@ -68,7 +68,8 @@ func checkClosed(t *testing.T, c *Cache, files []*File, faulty *vfstest.Faulty) 
 	}
 }
 
-// TestBound: no more files are open than allowed, and a closed one is opened again when it is read.
+// TestBound checks that no more files are open than allowed, and that a closed one is opened again
+// when it is read.
 func TestBound(t *testing.T) {
 	const most = 8
 	c, files, faulty := newFiles(t, 50, most)
@@ -92,14 +93,14 @@ func TestBound(t *testing.T) {
 		mustRead(t, files, i%len(files))
 	}
 	if opens > 1 {
-		t.Errorf("a file that is read all the time was opened %d times", opens)
+		t.Errorf("a file that is read constantly was opened %d times", opens)
 	}
 	faulty.SetHook(nil)
 	checkClosed(t, c, files, faulty)
 }
 
-// TestManyReaders: with concurrent calls of Close, every read of a file that is not closed returns
-// its bytes.
+// TestManyReaders checks that every read of a file that is not closed returns its bytes, with
+// concurrent calls of Close.
 func TestManyReaders(t *testing.T) {
 	const most, readers = 4, 8
 	c, files, faulty := newFiles(t, 60, most)
@@ -126,7 +127,7 @@ func TestManyReaders(t *testing.T) {
 	checkClosed(t, c, files, faulty)
 }
 
-// TestNoDescriptor: when the process is out of descriptors, other files are closed.
+// TestNoDescriptor checks that other files are closed when the process is out of descriptors.
 func TestNoDescriptor(t *testing.T) {
 	c, files, faulty := newFiles(t, 20, 0)
 	faulty.SetHook(func(op vfstest.Op) error {
@@ -154,7 +155,8 @@ func TestNoDescriptor(t *testing.T) {
 	checkClosed(t, c, files, faulty)
 }
 
-// TestHungRead: a read that hangs blocks neither reads of the same file and others, nor Close.
+// TestHungRead checks that a read that hangs blocks neither reads of the same file and others, nor
+// Close.
 func TestHungRead(t *testing.T) {
 	c, files, faulty := newFiles(t, 5, 1)
 	hung, release := make(chan struct{}), make(chan struct{})

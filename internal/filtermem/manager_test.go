@@ -48,8 +48,8 @@ func newManager(pool *sstable.FilterPool, budget int64, tables ...Table) *Manage
 	}}
 }
 
-// TestHeat: of two filters that do not both fit, more steps are loaded of the one whose table gets
-// the lookups, and that changes when the other table gets them.
+// TestHeat checks that of two filters that do not both fit, more steps are loaded of the one whose
+// table gets the lookups, also when the lookups move to the other table.
 func TestHeat(t *testing.T) {
 	var pool sstable.FilterPool
 	a, b := newTable(t, &pool), newTable(t, &pool)
@@ -79,8 +79,8 @@ func TestHeat(t *testing.T) {
 	}
 }
 
-// TestForgets: a table that has left the version loses its filter, and when all filters fit again,
-// the manager keeps no table.
+// TestForgets checks that a table that has left the version loses its filter, and that the manager
+// keeps no table when all filters fit again.
 func TestForgets(t *testing.T) {
 	var pool sstable.FilterPool
 	a, b := newTable(t, &pool), newTable(t, &pool)
@@ -100,7 +100,8 @@ func TestForgets(t *testing.T) {
 	}
 }
 
-// TestInherit: the outputs of a compaction share the access rate of the busier of the two levels.
+// TestInherit checks that the outputs of a compaction share the access rate of the busier of the
+// two levels.
 func TestInherit(t *testing.T) {
 	var in [3]Traffic
 	in[0].keyHeat.Rate, in[1].keyHeat.Rate, in[2].keyHeat.Rate = 10, 20, 40
@@ -114,7 +115,7 @@ func TestInherit(t *testing.T) {
 	}
 }
 
-// TestPlan: a plan takes no more than its budget, and changes nothing.
+// TestPlan checks that a plan takes no more than its budget, and changes nothing.
 func TestPlan(t *testing.T) {
 	var pool sstable.FilterPool
 	open, closed := newTable(t, &pool), Table{Traffic: new(Traffic), Share: 0.5}

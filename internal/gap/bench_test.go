@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// BenchmarkCut is the cost of setting a key without gaps, next to as many gaps as a database
-// records, and in one of them, which is then recorded again.
+// BenchmarkCut measures setting a key without gaps, next to as many gaps as a database records, and
+// in one of them, which is then recorded again.
 func BenchmarkCut(b *testing.B) {
 	key := func(i int) []byte { return binary.BigEndian.AppendUint64(nil, uint64(i)) }
 	for _, bench := range []struct {

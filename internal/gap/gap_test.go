@@ -28,7 +28,7 @@ func key(s string) []byte {
 	return []byte(s)
 }
 
-// TestSet: the gaps that walks add and writes cut, step by step.
+// TestSet checks, step by step, which gaps walks add and writes cut.
 func TestSet(t *testing.T) {
 	for _, tt := range []struct{ desc, steps, want string }{
 		{"a walk forward", "walk a z 7 100 m", `["a","m")@7*100`},
@@ -134,8 +134,8 @@ func TestSetAgainstModel(t *testing.T) {
 	}
 }
 
-// TestGrow: a gap grows to the key that a reader has reached, unless something was cut meanwhile or
-// the gap is gone.
+// TestGrow checks that a gap grows to the key that a reader has reached, unless something was cut
+// meanwhile or the gap is gone.
 func TestGrow(t *testing.T) {
 	for _, tt := range []struct {
 		desc      string
@@ -160,7 +160,7 @@ func TestGrow(t *testing.T) {
 	}
 }
 
-// TestNextAndPrev: a reader gets only gaps that are valid for its view.
+// TestNextAndPrev checks that a reader gets only gaps that are valid for its view.
 func TestNextAndPrev(t *testing.T) {
 	gaps := []*Gap{{From: key("a"), To: key("c"), Since: View{Seq: 5}}, {From: key("c\x00"), To: key("f"), Since: View{Seq: 9}}, {From: key("m"), Since: View{Seq: 2}}}
 	for _, tt := range []struct {

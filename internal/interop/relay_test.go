@@ -129,7 +129,7 @@ func (r *runner) receive() (reply relay.Reply, err error) {
 	return reply, err
 }
 
-func (r *runner) ask(q relay.Request) (relay.Reply, error) {
+func (r *runner) call(q relay.Request) (relay.Reply, error) {
 	if err := r.send(q); err != nil {
 		return relay.Reply{}, err
 	}
@@ -142,13 +142,13 @@ func (r *runner) kill() {
 	_ = r.cmd.Wait()
 }
 
-// race is one directory that is passed on.
-type race struct {
+// relayRun is the run of a relay: one directory that is passed from engine to engine.
+type relayRun struct {
 	dir     string
 	rng     *rand.Rand
 	model   map[string]string
 	pending []relay.Op // a batch that was in progress when its engine was killed
-	counts  struct{ legs, kills, inFlight, writes, reads int }
+	counts  struct{ turns, kills, inFlight, writes, reads int }
 }
 
 func apply(model map[string]string, batch []relay.Op) map[string]string {
@@ -178,9 +178,9 @@ func sameEntries(entries []relay.Op, model map[string]string) error {
 	return nil
 }
 
-// leg has an engine open what the previous one left. It compares all of it, has the engine read
-// and write, and closes or kills it.
-func (c *race) leg(engine string) error {
+// runEngine has an engine open the directory that the previous one left. It compares all entries,
+// has the engine read and write, and closes or kills it.
+func (c *relayRun) runEngine(engine string) error {
 	r, err := startRunner(engine, c.dir)
 	if err != nil {
 		return err
@@ -190,12 +190,12 @@ func (c *race) leg(engine string) error {
 		r.kill() // so that stderr is complete
 		return fmt.Errorf("%w\n%s", err, r.stderr.String())
 	}
-	c.counts.legs++
+	c.counts.turns++
 	return nil
 }
 
-func (c *race) work(r *runner) error {
-	all, err := r.ask(relay.Request{Scan: true})
+func (c *relayRun) work(r *runner) error {
+	all, err := r.call(relay.Request{Scan: true})
 	if err != nil {
 		return err
 	}
@@ -211,14 +211,14 @@ func (c *race) work(r *runner) error {
 		switch n := c.rng.IntN(100); {
 		case n < 60:
 			batch := c.batch()
-			if _, err := r.ask(relay.Request{Write: batch, Sync: n < 10}); err != nil {
+			if _, err := r.call(relay.Request{Write: batch, Sync: n < 10}); err != nil {
 				return err
 			}
 			c.model = apply(c.model, batch)
 			c.counts.writes++
 		case n < 99:
 			key := c.key()
-			got, err := r.ask(relay.Request{Get: key})
+			got, err := r.call(relay.Request{Get: key})
 			if err != nil {
 				return err
 			}
@@ -227,7 +227,7 @@ func (c *race) work(r *runner) error {
 			}
 			c.counts.reads++
 		default:
-			if _, err := r.ask(relay.Request{Compact: true}); err != nil {
+			if _, err := r.call(relay.Request{Compact: true}); err != nil {
 				return err
 			}
 		}
@@ -236,10 +236,10 @@ func (c *race) work(r *runner) error {
 }
 
 // end closes the engine, or kills it: idle, or with a batch in progress.
-func (c *race) end(r *runner) error {
+func (c *relayRun) end(r *runner) error {
 	switch c.rng.IntN(3) {
 	case 0:
-		if _, err := r.ask(relay.Request{Close: true}); err != nil {
+		if _, err := r.call(relay.Request{Close: true}); err != nil {
 			return err
 		}
 		return r.cmd.Wait()
@@ -256,9 +256,9 @@ func (c *race) end(r *runner) error {
 	return nil
 }
 
-func (c *race) key() []byte { return fmt.Appendf(nil, "key%04d", c.rng.IntN(900)) }
+func (c *relayRun) key() []byte { return fmt.Appendf(nil, "key%04d", c.rng.IntN(900)) }
 
-func (c *race) batch() []relay.Op {
+func (c *relayRun) batch() []relay.Op {
 	ops := make([]relay.Op, 1+c.rng.IntN(6))
 	for i := range ops {
 		ops[i] = relay.Op{Key: c.key(), Delete: c.rng.IntN(4) == 0}
@@ -279,22 +279,22 @@ func TestRelay(t *testing.T) {
 		engines = append(engines, oldDriver(t, *relayOld))
 	}
 	until := time.Now().Add(*relayFor)
-	var total race
+	var total relayRun
 	names := make([]string, len(engines))
 	for i, engine := range engines {
 		names[i] = filepath.Base(engine)
 	}
 	for seed := *relaySeed; ; seed++ {
-		c := &race{dir: filepath.Join(t.TempDir(), "db"), rng: rand.New(rand.NewPCG(seed, 1)), model: map[string]string{}}
+		c := &relayRun{dir: filepath.Join(t.TempDir(), "db"), rng: rand.New(rand.NewPCG(seed, 1)), model: map[string]string{}}
 		var order []string
 		for range 14 {
 			engine := engines[c.rng.IntN(len(engines))]
 			order = append(order, filepath.Base(engine))
-			if err := c.leg(engine); err != nil {
+			if err := c.runEngine(engine); err != nil {
 				t.Fatalf("seed %d, %s: %v", seed, strings.Join(order, ", "), err)
 			}
 		}
-		if err := c.checkWhole(); err != nil {
+		if err := c.checkDir(); err != nil {
 			t.Fatalf("seed %d, %s: %v", seed, strings.Join(order, ", "), err)
 		}
 		total.add(c)
@@ -303,20 +303,20 @@ func TestRelay(t *testing.T) {
 		}
 	}
 	n := total.counts
-	t.Logf("%s: %d turns, %d ended by kill, %d of these with a write in progress; %d batches, %d lookups", strings.Join(names, ", "), n.legs, n.kills, n.inFlight, n.writes, n.reads)
+	t.Logf("%s: %d turns, %d ended by kill, %d of these with a write in progress; %d batches, %d lookups", strings.Join(names, ", "), n.turns, n.kills, n.inFlight, n.writes, n.reads)
 }
 
-func (c *race) add(o *race) {
-	c.counts.legs += o.counts.legs
+func (c *relayRun) add(o *relayRun) {
+	c.counts.turns += o.counts.turns
 	c.counts.kills += o.counts.kills
 	c.counts.inFlight += o.counts.inFlight
 	c.counts.writes += o.counts.writes
 	c.counts.reads += o.counts.reads
 }
 
-// checkWhole opens the directory with this version, which recovers the logs, and has
+// checkDir opens the directory with this version, which recovers the logs, and has
 // sift.Check look for faults.
-func (c *race) checkWhole() error {
+func (c *relayRun) checkDir() error {
 	db, err := sift.Open(c.dir, nil)
 	if err != nil {
 		return err

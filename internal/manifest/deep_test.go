@@ -8,8 +8,8 @@ import (
 	"github.com/siftdb/sift/internal/vfs"
 )
 
-// TestLoadDeep: a MANIFEST of goleveldb with tables in levels that LevelDB does not have can be
-// read, and newer tables are searched before older ones.
+// TestLoadDeep checks that a MANIFEST of goleveldb with tables in levels that LevelDB does not have
+// can be read, and that newer tables are searched before older ones.
 func TestLoadDeep(t *testing.T) {
 	for _, c := range []struct {
 		levels  string // of the tables 1, 2, ...; a newer table has a lower level

@@ -99,7 +99,7 @@ func TestDecodeEditRefuses(t *testing.T) {
 		{"new table whose smallest key is above its largest", "07 00 05 01 09 62 01 00 00 00 00 00 00 00 09 61 01 00 00 00 00 00 00 00", false},
 		{"new table without its largest key", "07 00 05 01 09 61 01 00 00 00 00 00 00 00", false},
 		{"new table with a number out of range", "07 00 ff ff ff ff ff ff ff ff 7f 01 09 61 01 00 00 00 00 00 00 00 09 61 01 00 00 00 00 00 00 00", false},
-		{"rubbish after a field", "02 04 ff", false},
+		{"garbage after a field", "02 04 ff", false},
 	} {
 		e, err := DecodeEdit(unhex(t, tc.hex))
 		if err == nil {

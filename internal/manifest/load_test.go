@@ -111,8 +111,8 @@ L0 000003 34882 ["key00000000".."key00001336"]
 	}
 }
 
-// TestEditGolden: encoding LevelDB's edits again gives the bytes that LevelDB wrote, including the
-// framing of the log.
+// TestEditGolden checks that encoding LevelDB's edits again gives the bytes that LevelDB wrote,
+// including the framing of the log.
 func TestEditGolden(t *testing.T) {
 	for _, file := range []string{"leveldb-medium-MANIFEST-000010", "leveldb-race-MANIFEST-000002"} {
 		var edits []*Edit
@@ -230,7 +230,7 @@ func TestLoadRefuses(t *testing.T) {
 		{"a foreign field", logOf(t, []byte{0x64, 0x00}), "tag 100", true},
 		{"overlapping tables", manifestOf(t, counters(), overlap), "000004 and 000005 of level 3 overlap", false},
 		{"an unknown table deleted", manifestOf(t, counters(), &Edit{Deleted: []DeletedTable{{2, 77}}}), "000077", false},
-		{"rubbish in an edit", logOf(t, counters().appendTo(nil), []byte{2}), "ends too early", false},
+		{"garbage in an edit", logOf(t, counters().appendTo(nil), []byte{2}), "ends too early", false},
 	} {
 		dir := writeFiles(t, map[string]string{"CURRENT": "MANIFEST-000008\n", "MANIFEST-000008": tc.manifest})
 		_, err := Load(vfs.OS, dir)
@@ -310,8 +310,8 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestDamageOfLongEdit has an edit over three blocks, as a crash may leave it:
-// one block missing between others that were written.
+// TestDamageOfLongEdit clears part of one block of an edit over three blocks, as a crash may: the
+// edit is dropped, unless another edit after it proves that it was finished.
 func TestDamageOfLongEdit(t *testing.T) {
 	long := new(Edit)
 	for i := range uint64(1500) {
@@ -338,7 +338,7 @@ func TestDamageOfLongEdit(t *testing.T) {
 	}
 }
 
-// TestDamagedCurrent: if CURRENT names no MANIFEST, the error names CURRENT as damaged.
+// TestDamagedCurrent checks that the error names CURRENT as damaged if it names no MANIFEST.
 func TestDamagedCurrent(t *testing.T) {
 	for _, content := range []string{"", "\n", "MANIFEST-000001", "MANIFEST-x\n", "000001.ldb\n", "MANIFEST-000001\n\n"} {
 		dir := writeFiles(t, map[string]string{"CURRENT": content, "MANIFEST-000001": manifestOf(t, counters())})
@@ -347,7 +347,8 @@ func TestDamagedCurrent(t *testing.T) {
 	}
 }
 
-// TestManifestMissing: a CURRENT whose MANIFEST is gone is damage, not an empty directory.
+// TestManifestMissing checks that a CURRENT whose MANIFEST is gone is damage, not an empty
+// directory.
 func TestManifestMissing(t *testing.T) {
 	dir := writeFiles(t, map[string]string{"CURRENT": "MANIFEST-000001\n"})
 	_, err := Load(vfs.OS, dir)

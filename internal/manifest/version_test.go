@@ -184,8 +184,9 @@ func TestOverlapping(t *testing.T) {
 	}
 }
 
-// TestRuns: the runs of level 0 hold each of its tables once, ascending and without a common
-// key, and are as few as the most tables that hold one key.
+// TestRuns checks that the runs of level 0 hold each of its tables once, ascending and without a
+// common key, and that they are as few as possible: as many as there are tables, at most, that hold
+// the same key.
 func TestRuns(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
 	for range 200 {
@@ -328,7 +329,8 @@ func BenchmarkFindTable(b *testing.B) {
 	}
 }
 
-// TestLarge: a version is large if a level below level 0 is, and another level has tables.
+// TestLarge checks that a version is large if a level below level 0 is, and another level has
+// tables.
 func TestLarge(t *testing.T) {
 	table := func(num, size uint64, user string) *TableMeta {
 		m := meta(num, key(user, 1), key(user, 1))

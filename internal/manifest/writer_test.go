@@ -21,7 +21,7 @@ type opFS struct {
 	short  bool // a failing write writes half
 }
 
-var errDisk = errors.New("disk on fire")
+var errDisk = errors.New("disk failure")
 
 func (f *opFS) op(name string, path ...string) error {
 	for _, p := range path {
@@ -146,8 +146,8 @@ func TestCreateAppendLoad(t *testing.T) {
 	}
 }
 
-// TestCreateFails fails each operation: before the rename the old MANIFEST stays in use and nothing
-// is left over; from the rename on both exist.
+// TestCreateFails fails each operation: before the rename, the old MANIFEST stays in use and
+// nothing is left over; from the rename on, both exist.
 func TestCreateFails(t *testing.T) {
 	for failAt := range 10 {
 		for _, sticky := range []bool{false, true} {
@@ -189,7 +189,7 @@ func TestCreateFails(t *testing.T) {
 						t.Errorf("%s: left %v", desc, names)
 					}
 					if err := w.Append(&Edit{LastSeq: ptr(uint64(5))}); err != nil {
-						t.Errorf("%s: the old MANIFEST refuses: %v", desc, err)
+						t.Errorf("%s: Append to the old MANIFEST: %v", desc, err)
 					}
 				}
 				w.Close()

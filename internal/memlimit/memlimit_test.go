@@ -71,7 +71,7 @@ func TestCgroupLimit(t *testing.T) {
 	}
 }
 
-// TestBytes: the machine has memory, and GOMEMLIMIT bounds it.
+// TestBytes checks that the machine has memory, and that GOMEMLIMIT bounds it.
 func TestBytes(t *testing.T) {
 	if n := Bytes(); (runtime.GOOS == "linux" || runtime.GOOS == "darwin") && n < 16<<20 {
 		t.Errorf("%d bytes of memory", n)

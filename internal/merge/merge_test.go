@@ -24,7 +24,7 @@ type sliceIter struct {
 	closed  *int
 }
 
-var errDisk = errors.New("disk on fire")
+var errDisk = errors.New("disk failure")
 
 func newSliceIter(entries []entry) *sliceIter { return &sliceIter{entries: entries, i: -1, failAt: -1} }
 
@@ -70,7 +70,7 @@ func (s *sliceIter) Close() error {
 
 func (s *sliceIter) must() {
 	if !s.Valid() {
-		panic("used at no entry")
+		panic("used without a current entry")
 	}
 }
 
@@ -115,8 +115,8 @@ func check(t *testing.T, it base.Iterator, ok bool, model []entry, i int) {
 	}
 }
 
-// walk compares an iterator with sorted entries over full scans and random
-// seeks, steps and turns.
+// walk compares an iterator with sorted entries, by full scans and by random seeks and steps in
+// both directions.
 func walk(t *testing.T, r *rand.Rand, it base.Iterator, model []entry) {
 	t.Helper()
 	if it.Valid() {
@@ -175,7 +175,7 @@ func TestMergeAgainstModel(t *testing.T) {
 	}
 }
 
-// TestMergeOfRuns has long runs of entries from one child, during which the runner-up is known.
+// TestMergeOfRuns merges long runs of entries from one child, during which the runner-up is known.
 func TestMergeOfRuns(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 5))
 	var model []entry
@@ -262,10 +262,10 @@ func TestEmpty(t *testing.T) {
 	var it base.Iterator = Empty{}
 	key := base.AppendInternalKey(nil, []byte("a"), 1, base.KindSet)
 	if it.First() || it.Last() || it.SeekGE(key) || it.SeekLT(key) || it.Next() || it.Prev() || it.Valid() {
-		t.Error("it has an entry")
+		t.Error("Empty has an entry")
 	}
 	if it.Key() != nil || it.Value() != nil || it.Err() != nil || it.Close() != nil {
-		t.Error("it has a key, a value or an error")
+		t.Error("Empty has a key, a value or an error")
 	}
 }
 
@@ -458,8 +458,8 @@ func (p prefetchIter) SeekGE(key []byte) bool {
 	return p.sliceIter.SeekGE(key)
 }
 
-// TestPrefetch: all children, including those in levels, start their reads before the first one
-// moves. A single child does not prefetch.
+// TestPrefetch checks that all children, including those in levels, start their reads before the
+// first one moves. A single child does not prefetch.
 func TestPrefetch(t *testing.T) {
 	var moves []string
 	key := func(s string) []byte { return base.AppendInternalKey(nil, []byte(s), 1, base.KindSet) }

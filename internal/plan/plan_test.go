@@ -118,8 +118,8 @@ func TestBudgetIsKept(t *testing.T) {
 	}
 }
 
-// TestLargeSteps: filters whose only step is larger than what a tick may read are loaded one per
-// tick, and replace another one.
+// TestLargeSteps checks that filters whose only step is larger than what a tick may read are loaded
+// one per tick, and replace another one.
 func TestLargeSteps(t *testing.T) {
 	const step, limit = 1000, 100
 	tables := []Table{columns(8*step, 1, 1), columns(8*step, 1, 100), columns(8*step, 1, 100)}
@@ -177,7 +177,7 @@ func BenchmarkChoose(b *testing.B) {
 	}
 }
 
-// TestRates: if a filter's steps are not of equal value, Rates are used.
+// TestRates checks that Rates are used if a filter's steps are not of equal value.
 func TestRates(t *testing.T) {
 	tables := []Table{
 		{Heat: 1, Steps: []int64{10, 10}, FPR: 0.01},

@@ -18,7 +18,7 @@ type span struct {
 	record   int
 }
 
-// spans lists the chunks of a log that is whole.
+// spans lists the chunks of an undamaged log.
 func spans(data []byte) (list []span) {
 	record := -1
 	for off := 0; off < len(data); {
@@ -153,7 +153,8 @@ func checkFlip(t *testing.T, bad []byte, items []item, list []span, at, i int) {
 	}
 }
 
-// TestEveryTruncation truncates a log at many offsets.
+// TestEveryTruncation truncates a log at many offsets: the reader must return the whole records
+// before the cut, and report the rest as torn.
 func TestEveryTruncation(t *testing.T) {
 	data, items := threeBlockLog(t)
 	for _, n := range places(data, spans(data)) {

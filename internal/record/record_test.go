@@ -104,7 +104,7 @@ func randomBytes(rng *rand.Rand, n int) []byte {
 	return b
 }
 
-// rawChunk frames a chunk by hand.
+// rawChunk frames one chunk.
 func rawChunk(kind byte, payload string) string {
 	b := make([]byte, HeaderLen, HeaderLen+len(payload))
 	binary.LittleEndian.PutUint16(b[4:], uint16(len(payload)))
@@ -248,7 +248,7 @@ func TestOneWriteARecord(t *testing.T) {
 }
 
 func TestWriteErrorSticks(t *testing.T) {
-	cause := errors.New("disk on fire")
+	cause := errors.New("disk failure")
 	for _, tc := range []struct {
 		desc  string
 		limit int
@@ -294,7 +294,7 @@ func TestAppendDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestStrict lists small damaged logs by hand.
+// TestStrict checks the records, the tail and the salvaged records of small handmade logs.
 func TestStrict(t *testing.T) {
 	full := func(s string) string { return rawChunk(typeFull, s) }
 	zeros := strings.Repeat("\x00", BlockSize)
@@ -507,7 +507,8 @@ func salvageReadErrors(t *testing.T, data []byte) {
 	}
 }
 
-// TestZerosReadErrors fails each read of a log with zeros after its records.
+// TestZerosReadErrors fails each read of a log with zeros after its records: the error must be
+// returned.
 func TestZerosReadErrors(t *testing.T) {
 	cause := errors.New("bad sector")
 	data, _ := writeAll(t, []byte("a"))
@@ -546,16 +547,17 @@ func (w *failingWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestHugeRecordWriteError: the disk fails in the middle of a record that takes several writes.
+// TestHugeRecordWriteError checks that a write error in the middle of a record that takes several
+// writes is returned, and returned again by Flush.
 func TestHugeRecordWriteError(t *testing.T) {
 	cause := errors.New("disk full")
-	for _, room := range []int{0, flushBytes + BlockSize, 2*flushBytes + 2*BlockSize} {
-		w := NewWriter(&failingWriter{room, cause})
+	for _, space := range []int{0, flushBytes + BlockSize, 2*flushBytes + 2*BlockSize} {
+		w := NewWriter(&failingWriter{space, cause})
 		if err := w.AddParts(make([]byte, 4*flushBytes)); !errors.Is(err, cause) {
-			t.Errorf("space for %d bytes: %v", room, err)
+			t.Errorf("space for %d bytes: %v", space, err)
 		}
 		if err := w.Flush(); !errors.Is(err, cause) {
-			t.Errorf("space for %d bytes: then %v", room, err)
+			t.Errorf("space for %d bytes: then %v", space, err)
 		}
 	}
 }

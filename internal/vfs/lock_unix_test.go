@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// lockAs takes a lock in the way of some engine.
+// lockAs takes a lock as one of several engines does.
 func lockAs(how, name string) error {
 	switch how {
 	case "exclusive", "shared":
@@ -192,8 +192,8 @@ func TestUnlockWhileForking(t *testing.T) {
 	}
 }
 
-// TestLockFails has descriptors that cannot be locked: closed, or open only for
-// reading and to be locked exclusively.
+// TestLockFails checks the errors for descriptors that cannot be locked: closed ones, and one that
+// is open only for reading and is to be locked exclusively.
 func TestLockFails(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "LOCK")
 	put(t, OS, name, "", false)

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newLog returns a log that has a window. It skips the test where there can be none.
+// newLog returns a log that has a window. It skips the test if none is possible.
 func newLog(t *testing.T, name string) *mappedLog {
 	t.Helper()
 	f, err := OS.CreateLog(name)
@@ -30,7 +30,8 @@ func newLog(t *testing.T, name string) *mappedLog {
 	return l
 }
 
-// TestLogTruncatedByOthers: truncating the file under the mapping causes an error, not a crash.
+// TestLogTruncatedByOthers checks that truncating the file under the mapping causes an error, not a
+// crash.
 func TestLogTruncatedByOthers(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "log")
 	l := newLog(t, name)
@@ -42,7 +43,7 @@ func TestLogTruncatedByOthers(t *testing.T) {
 	must(t, l.Close())
 }
 
-// TestLogWindows: windows grow, and Close frees the space that was not used.
+// TestLogWindows checks that windows grow, and that Close frees the space that was not used.
 func TestLogWindows(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "log")
 	l := newLog(t, name)
@@ -72,8 +73,8 @@ func TestLogWindows(t *testing.T) {
 	}
 }
 
-// TestLogWithoutRoom: without a window, a log is written like any file, and a full disk is an
-// error.
+// TestLogWithoutRoom checks that a log without a window is written like any file, and that a full
+// disk is an error.
 func TestLogWithoutRoom(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "log")
 	f, err := OS.CreateLog(name)
@@ -104,8 +105,8 @@ func TestLogWithoutRoom(t *testing.T) {
 	full.Close()
 }
 
-// TestLogFails: system errors are returned where they matter, and a log that cannot have a window
-// continues without.
+// TestLogFails checks that system errors are returned where they matter, and that a log that cannot
+// have a window continues without one.
 func TestLogFails(t *testing.T) {
 	dir := t.TempDir()
 	if f, err := OS.CreateLog(filepath.Join(dir, "none", "log")); err == nil || f != nil {
@@ -142,8 +143,8 @@ func TestLogFails(t *testing.T) {
 	}
 }
 
-// TestLogAhead: pages are made writable ahead only in a log that is rarely synced; the contents are
-// the same either way.
+// TestLogAhead checks that pages are made writable ahead only in a log that is rarely synced; the
+// contents are the same either way.
 func TestLogAhead(t *testing.T) {
 	for _, tc := range []struct {
 		name   string

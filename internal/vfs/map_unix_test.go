@@ -32,7 +32,7 @@ func newMapped(t *testing.T, n int) (f File, name string, content []byte) {
 	return f, name, content
 }
 
-// TestMappedReads: a mapped file reads like any other, also at its end.
+// TestMappedReads checks that a mapped file reads like any other, even at its end.
 func TestMappedReads(t *testing.T) {
 	f, name, content := newMapped(t, 300_000)
 	plain, err := OS.Open(name)
@@ -58,8 +58,8 @@ func TestMappedReads(t *testing.T) {
 	}
 }
 
-// TestMappedTruncated: after another process has truncated the file, a read ends
-// where one by system call would; the process does not crash.
+// TestMappedTruncated checks that a read of a file that another process has truncated ends where a
+// system call would, and does not crash the process.
 func TestMappedTruncated(t *testing.T) {
 	f, name, content := newMapped(t, 300_000)
 	half := int64(len(content)/2) &^ int64(os.Getpagesize()-1)
@@ -79,8 +79,8 @@ func TestMappedTruncated(t *testing.T) {
 	must(t, f.Close())
 }
 
-// TestMappedClose: reads in progress when the file is closed return the right
-// bytes or fail.
+// TestMappedClose checks that reads in progress when the file is closed return the right bytes or
+// fail.
 func TestMappedClose(t *testing.T) {
 	for range 20 {
 		f, _, content := newMapped(t, 100_000)
@@ -117,8 +117,8 @@ func TestMappedClose(t *testing.T) {
 	}
 }
 
-// TestMappedFirstRead: the mapping serves only pages that have been read before; the first
-// read of a page is a system call.
+// TestMappedFirstRead checks that the mapping serves only pages that have been read before; the
+// first read of a page is a system call.
 func TestMappedFirstRead(t *testing.T) {
 	f, _, content := newMapped(t, 300_000)
 	m := f.(*mappedFile)
@@ -142,7 +142,7 @@ func TestMappedFirstRead(t *testing.T) {
 	must(t, f.Close())
 }
 
-// TestUnmap: a file can be unmapped while it is read, and can be read afterwards.
+// TestUnmap checks that a file can be unmapped while it is read, and can be read afterwards.
 func TestUnmap(t *testing.T) {
 	f, _, content := newMapped(t, 100_000)
 	var readers sync.WaitGroup

@@ -76,7 +76,8 @@ func TestSharedLockWhereNothingCanBeWritten(t *testing.T) {
 	must(t, os.Chmod(dir, 0o755))
 }
 
-// TestCreateWhereNothingCanBeRemoved: Create returns the reason why it cannot replace a file.
+// TestCreateWhereNothingCanBeRemoved checks that Create returns the reason why it cannot replace a
+// file.
 func TestCreateWhereNothingCanBeRemoved(t *testing.T) {
 	dir := t.TempDir()
 	for d := dir; d != filepath.Dir(os.TempDir()) && d != "/"; d = filepath.Dir(d) {

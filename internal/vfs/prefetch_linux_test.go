@@ -12,7 +12,7 @@ import (
 	"github.com/siftdb/sift/internal/vfs"
 )
 
-// TestPrefetch: uncached pages are in the page cache soon after.
+// TestPrefetch checks that uncached pages are in the page cache soon after they are prefetched.
 func TestPrefetch(t *testing.T) {
 	const size, at, n = 1 << 20, 512 << 10, 64 << 10
 	path := filepath.Join(t.TempDir(), "f")
@@ -46,7 +46,7 @@ func TestPrefetch(t *testing.T) {
 			t.Skip("pages stay in the cache here")
 		}
 		if !vfs.Prefetch(f, at, n) {
-			t.Fatalf("%T: false", f)
+			t.Fatalf("Prefetch of a %T returns false", f)
 		}
 		for begin := time.Now(); !cached(); time.Sleep(time.Millisecond) {
 			if time.Since(begin) > 30*time.Second {
@@ -57,7 +57,7 @@ func TestPrefetch(t *testing.T) {
 		vfs.Prefetch(f, size, 4096)
 	}
 	if vfs.Prefetch(otherFile{}, 0, size) {
-		t.Error("another file: true")
+		t.Error("Prefetch of another file returns true")
 	}
 }
 

@@ -134,7 +134,7 @@ func upTo(n uint64) (seqs []uint64) {
 	return seqs
 }
 
-// TestReplay: the writes in several logs are replayed in order.
+// TestReplay checks that the writes in several logs are replayed in order.
 func TestReplay(t *testing.T) {
 	f := newFixture(t)
 	f.write(3, false)
@@ -151,8 +151,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestTornEnd: a torn end is cut off, unless a sync mark proves that it had been synced: then it is
-// damage.
+// TestTornEnd checks that a torn end is cut off, unless a sync mark proves that it had been synced:
+// then it is damage.
 func TestTornEnd(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
@@ -194,8 +194,8 @@ func TestTornEnd(t *testing.T) {
 	}
 }
 
-// TestSealed: a log is finished by a later write that is synced, or by Flushed, and only then
-// does the next one prove what was before it.
+// TestSealed checks that a log is finished by a later write that is synced, or by Flushed, and not
+// before.
 func TestSealed(t *testing.T) {
 	f := newFixture(t)
 	f.write(1, false)

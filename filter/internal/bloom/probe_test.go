@@ -27,14 +27,14 @@ func TestProbesAgree(t *testing.T) {
 			f := Over(data, probes)
 			maybe := make([]bool, len(probed))
 			f.MayContainMany(probed, maybe)
-			yes := 0
+			positives := 0
 			for i, h := range probed {
 				want := f.MayContain(h)
 				if i < n*20 && !want {
 					t.Fatalf("%d probes, %d lines: false negative", probes, n)
 				}
 				if want {
-					yes++
+					positives++
 				}
 				if maybe[i] != want {
 					t.Fatalf("%d probes, %d lines, hash %x: MayContainMany returns %v", probes, n, h, maybe[i])
@@ -48,7 +48,7 @@ func TestProbesAgree(t *testing.T) {
 					}
 				}
 			}
-			if yes == len(probed) && n > 2 {
+			if positives == len(probed) && n > 2 {
 				t.Errorf("%d probes, %d lines: no hash is excluded", probes, n)
 			}
 		}

@@ -53,9 +53,9 @@ func (f Filter) bits(n int) float64 {
 	return float64(size*8) / float64(n)
 }
 
-// ask checks that there are no false negatives, and that single lookups, batches and the definition
-// agree. It returns the FPR, measured with the given number of absent hashes.
-func ask(t *testing.T, tab *Table, h []uint64, absent int) float64 {
+// checkLookups checks that there are no false negatives, and that single lookups, batches and the
+// definition agree. It returns the FPR, measured with the given number of absent hashes.
+func checkLookups(t *testing.T, tab *Table, h []uint64, absent int) float64 {
 	t.Helper()
 	maybe := make([]bool, Batch)
 	for i := 0; i < len(h); i += Batch {
@@ -102,7 +102,7 @@ func ask(t *testing.T, tab *Table, h []uint64, absent int) float64 {
 
 func (l Layers) hasRows() bool { starts, _ := l.last(); return starts > 0 }
 
-// slowMatch is Match, bit by bit.
+// slowMatch does what Match does, bit by bit.
 func (p *Plane) slowMatch(w Window) bool {
 	for j := range p.Columns.at(w.segment) {
 		sum := w.print >> (p.First + j) & 1
@@ -150,7 +150,7 @@ func TestBuild(t *testing.T) {
 			for p := range columns {
 				tab := f.table(t, p+1)
 				absent := 1 << 16
-				fpr, want := ask(t, &tab, h, absent), tab.FPR()
+				fpr, want := checkLookups(t, &tab, h, absent), tab.FPR()
 				if n == 0 {
 					want = 0
 				}
@@ -217,7 +217,7 @@ func TestBadHashes(t *testing.T) {
 		{"each hash 5 times", 20_000, func(i int) uint64 { return uint64(i%4000+1) * mulSeed }},
 		{"few hashes, often", 70_000, func(i int) uint64 { return uint64(i%3) * mulNext }},
 		{"counting", 70_000, func(i int) uint64 { return uint64(i) }},
-		{"counting above", 70_000, func(i int) uint64 { return uint64(i) << 40 }},
+		{"counting in the high bits", 70_000, func(i int) uint64 { return uint64(i) << 40 }},
 		{"one start", 5000, func(i int) uint64 { return uint64(i) * inverse(mulStart) }},
 	} {
 		h := make([]uint64, c.n)
@@ -226,7 +226,7 @@ func TestBadHashes(t *testing.T) {
 		}
 		f := build(h, columns...)
 		tab := f.table(t, 2)
-		ask(t, &tab, h, 1000)
+		checkLookups(t, &tab, h, 1000)
 		if len(f.Layers) < LayerSize || !f.Layers.hasRows() {
 			t.Errorf("%s: layers %v", c.desc, f.Layers)
 		}
@@ -258,7 +258,7 @@ func TestNoSeed(t *testing.T) {
 		}
 		j.finish(keys, 0)
 		tab := f.table(t, 1)
-		fpr := ask(t, &tab, h, 1<<16)
+		fpr := checkLookups(t, &tab, h, 1<<16)
 		if n <= maxLast && fpr != 1 {
 			t.Errorf("FPR %v, want 1", fpr)
 		} else if n > maxLast && (fpr < 0.1 || fpr > 0.13) {

@@ -29,13 +29,13 @@ GLOBL never<>(SB), RODATA|NOPTR, $1
 	PREFETCHT0 0(AX) ; \
 	PREFETCHT0 63(AX)
 
-// ASK probes the words at AX, given the results of START. R8 is the verdict, unless the hash may be
-// in another layer: then ASK jumps to other.
+// PROBE probes the words at AX, given the results of START. R8 is the verdict, unless the hash may
+// be in another layer: then PROBE jumps to other.
 //
 // R8 and R9 receive the coefficients in the two segments. The parities of four columns are compared
-// with four bits of the fingerprint. The threshold is read only for starts below ask within their
-// bucket. The hash is not bumped if the threshold minus the start's class is positive.
-#define ASK(ask, thresholds) \
+// with four bits of the fingerprint. The threshold is read only for starts below bumpEnd within
+// their bucket. The hash is not bumped if the threshold minus the start's class is positive.
+#define PROBE(bumpEnd, thresholds) \
 	MOVL  DX, BX ; \
 	ANDL  $127, BX ; \
 	ORQ   $1, SI ; \
@@ -53,7 +53,7 @@ GLOBL never<>(SB), RODATA|NOPTR, $1
 	SHRQ    $9, DX ; \
 	ADDQ    thresholds, DX ; \
 	LEAQ    never<>(SB), SI ; \
-	CMPL    BX, ask ; \
+	CMPL    BX, bumpEnd ; \
 	CMOVQCC SI, DX ; \
 	MOVBLZX (DX), SI ; \
 	ANDL    $6, CX ; \
@@ -106,7 +106,7 @@ TEXT ·probe(SB), NOSPLIT, $0-17
 	CMPL AX, quads_count(DI)
 	JAE  other
 	FETCH(quads_data(DI))
-	ASK(quads_ask(DI), quads_thresholds(DI))
+	PROBE(quads_bumpEnd(DI), quads_thresholds(DI))
 	MOVB R8, verdict+16(FP)
 	RET
 
@@ -173,13 +173,13 @@ TEXT ·probeTailAt(SB), NOSPLIT, $0-25
 	CMPQ R11, R15
 	JA   other
 
-	// DI: the thresholds; R15: the value for ask.
+	// DI: the thresholds; R15: the value for bumpEnd.
 	LEAQ    (R10)(R9*1), DI
 	MOVL    $const_class0, R15
 	MOVL    $const_bucketStarts, CX
 	CMPB    11(BX), $1
 	CMOVLEQ CX, R15
-	ASK(R15, DI)
+	PROBE(R15, DI)
 	MOVB R8, verdict+24(FP)
 	RET
 
@@ -248,7 +248,7 @@ fetched:
 	JAE  other
 	SHLQ $5, AX
 	ADDQ quads_data(DI), AX
-	ASK(quads_ask(DI), quads_thresholds(DI))
+	PROBE(quads_bumpEnd(DI), quads_thresholds(DI))
 	MOVB R8, (R15)
 
 after:

@@ -17,7 +17,7 @@ func probe(q *quads, hash uint64) (verdict uint8) {
 	start, _ := bits.Mul64(h, q.starts)
 	segment := start/width + start>>chunkShift
 	if segment >= uint64(q.count) ||
-		start%bucketStarts < uint64(q.ask) && bumps(q.thresholds, start>>bucketShift, start) {
+		start%bucketStarts < uint64(q.bumpEnd) && bumps(q.thresholds, start>>bucketShift, start) {
 		return Elsewhere
 	}
 	d := (*[2 * 8 * PlaneColumns]byte)(unsafe.Add(q.data, segment*(8*PlaneColumns)))

@@ -28,22 +28,22 @@ type quads struct {
 	starts     uint64         // of the first layer
 	data       unsafe.Pointer // of the first plane
 	count      uint32         // segments that another one follows; 0 if quads cannot be used
-	ask        uint32         // only starts below it within their bucket may be bumped
+	bumpEnd    uint32         // only starts below it within their bucket may be bumped
 	thresholds []byte
 }
 
 // newQuads returns quads. whole is BumpsBucket of the layers.
 // REQUIRES: data and thresholds are long enough.
 func newQuads(starts, numSegments uint64, data, thresholds []byte, whole bool) quads {
-	ask := uint32(class0)
+	bumpEnd := uint32(class0)
 	if whole {
-		ask = bucketStarts
+		bumpEnd = bucketStarts
 	}
 	return quads{
 		starts:     starts,
 		data:       unsafe.Pointer(unsafe.SliceData(data)),
 		count:      uint32(numSegments - 1),
-		ask:        ask,
+		bumpEnd:    bumpEnd,
 		thresholds: thresholds,
 	}
 }

@@ -98,8 +98,8 @@ func (r redisCache) Set(ctx context.Context, key, v string) error {
 	return r.c.Set(ctx, "user:"+key, v, r.ttl).Err()
 }
 
-// TestGuard looks up keys, of which nine in ten do not exist, with the filter in memory and
-// with the filter in Redis.
+// TestGuard looks up keys, nine in ten of which do not exist, with the filter in memory and with
+// the filter in Redis: at most 1 % of the lookups of absent keys may reach the database.
 func TestGuard(t *testing.T) {
 	u, cache := newUsers(t), redisCache{startRedis(t), time.Hour}
 	ctx := context.Background()

@@ -100,7 +100,7 @@ func BenchmarkBloom(b *testing.B) {
 				}
 			}
 			b.Run("Present", func(b *testing.B) { sideBySide(b, workers, members, has...) })
-			b.Run("Absent", func(b *testing.B) { sideBySide(b, workers, strangers, has...) })
+			b.Run("Absent", func(b *testing.B) { sideBySide(b, workers, nonMembers, has...) })
 		})
 	}
 }

@@ -40,13 +40,13 @@ func newCuckoos(lock bool) []cuckooLike {
 	p := panmari.NewFilter(items)
 	l := linvon.NewFilter(4, 16, items, linvon.TableTypeSingle)
 	return append(cs,
-		theirs(lock, cuckooLike{"seiflotfy8bit", nil, s.Insert, s.Lookup, s.Delete}),
-		theirs(lock, cuckooLike{"panmari16bit", nil, p.Insert, p.Lookup, p.Delete}),
-		theirs(lock, cuckooLike{"linvon16bit", nil, l.Add, l.Contain, l.Delete}))
+		withLock(lock, cuckooLike{"seiflotfy8bit", nil, s.Insert, s.Lookup, s.Delete}),
+		withLock(lock, cuckooLike{"panmari16bit", nil, p.Insert, p.Lookup, p.Delete}),
+		withLock(lock, cuckooLike{"linvon16bit", nil, l.Add, l.Contain, l.Delete}))
 }
 
-// theirs puts a lock around a filter that is not safe for concurrent use.
-func theirs(lock bool, c cuckooLike) cuckooLike {
+// withLock puts a lock around a filter that is not safe for concurrent use.
+func withLock(lock bool, c cuckooLike) cuckooLike {
 	if !lock {
 		return c
 	}
@@ -86,7 +86,7 @@ func BenchmarkCuckoo(b *testing.B) {
 		}
 		has := contestants(cs, func(c cuckooLike) func([]byte) { return func(v []byte) { c.has(v) } })
 		b.Run("Present", func(b *testing.B) { sideBySide(b, workers, members, has...) })
-		b.Run("Absent", func(b *testing.B) { sideBySide(b, workers, strangers, has...) })
+		b.Run("Absent", func(b *testing.B) { sideBySide(b, workers, nonMembers, has...) })
 	})
 	eachWorkers(b, "half", func(b *testing.B, workers int) {
 		cs := newCuckoos(workers > 1)
@@ -101,7 +101,7 @@ func BenchmarkCuckoo(b *testing.B) {
 				c.del(v)
 			}
 		})
-		b.Run("AddDelete", func(b *testing.B) { sideBySide(b, workers, strangers, both...) })
+		b.Run("AddDelete", func(b *testing.B) { sideBySide(b, workers, nonMembers, both...) })
 	})
 }
 

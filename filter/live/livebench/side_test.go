@@ -18,8 +18,8 @@ const (
 )
 
 var (
-	members   = keys("user:")
-	strangers = keys("ghost:")
+	members    = keys("user:")
+	nonMembers = keys("ghost:")
 )
 
 func keys(prefix string) [][]byte {

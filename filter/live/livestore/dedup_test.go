@@ -66,7 +66,7 @@ func TestExact(t *testing.T) {
 	}
 }
 
-// The filter keeps new elements away from the store.
+// Adding new elements rarely reads the store, because the filter excludes them.
 func TestReads(t *testing.T) {
 	db := must(sift.Open(t.TempDir(), nil))
 	defer db.Close()
@@ -81,7 +81,7 @@ func TestReads(t *testing.T) {
 	}
 }
 
-// If many callers add the same elements, Add returns true for each element to one of them.
+// If many callers add the same elements, Add returns true for each element to exactly one of them.
 func TestOnce(t *testing.T) {
 	db := must(sift.Open(t.TempDir(), nil))
 	defer db.Close()

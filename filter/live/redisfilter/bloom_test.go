@@ -124,7 +124,7 @@ func allKnown(t testing.TB, f Filter[string], vs []string) {
 func fprOf(t testing.TB, f Filter[string], probes int) float64 {
 	t.Helper()
 	maybe := make([]bool, probes)
-	if err := f.MayContainMany(context.Background(), strangers(probes), maybe); err != nil {
+	if err := f.MayContainMany(context.Background(), nonMembers(probes), maybe); err != nil {
 		t.Fatal(err)
 	}
 	n := 0

@@ -174,7 +174,7 @@ func TestLoad(t *testing.T) {
 		if err := one.AddMany(ctx, vs, nil); err != nil {
 			t.Fatal(err)
 		}
-		probe := append(append([]string{"meanwhile"}, vs[:2000]...), strangers(4000)...)
+		probe := append(append([]string{"meanwhile"}, vs[:2000]...), nonMembers(4000)...)
 		a, b := make([]bool, len(probe)), make([]bool, len(probe))
 		if err := errors.Join(f.MayContainMany(ctx, probe, a), one.MayContainMany(ctx, probe, b)); err != nil {
 			t.Fatal(err)
@@ -206,7 +206,8 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// A request to make a shard may arrive again when the filter is in use.
+// A request to create a shard that arrives again when the filter is in use does not change the
+// shard.
 func TestMakeTwice(t *testing.T) {
 	c := newServer(t).client(t, 3)
 	ctx := context.Background()

@@ -59,9 +59,9 @@ func runTests(m *testing.M) int {
 	return m.Run()
 }
 
-// An element that member returns is never equal to one that stranger returns.
-func member(i int) string   { return "user:" + strconv.Itoa(i) }
-func stranger(i int) string { return "ghost:" + strconv.Itoa(i) }
+// An element that member returns is never equal to one that nonMember returns.
+func member(i int) string    { return "user:" + strconv.Itoa(i) }
+func nonMember(i int) string { return "ghost:" + strconv.Itoa(i) }
 
 func members(from, n int) []string {
 	vs := make([]string, n)
@@ -71,10 +71,10 @@ func members(from, n int) []string {
 	return vs
 }
 
-func strangers(n int) []string {
+func nonMembers(n int) []string {
 	vs := make([]string, n)
 	for i := range vs {
-		vs[i] = stranger(i)
+		vs[i] = nonMember(i)
 	}
 	return vs
 }

@@ -25,7 +25,7 @@ func outcomes(t *testing.T, m *Mem, n int, names ...string) map[string]int {
 	return seen
 }
 
-// oneOf checks that the outcomes are exactly these.
+// oneOf checks that the outcomes that were seen are exactly those wanted.
 func oneOf(t *testing.T, desc string, seen map[string]int, want ...string) {
 	t.Helper()
 	var got []string
@@ -39,7 +39,8 @@ func oneOf(t *testing.T, desc string, seen map[string]int, want ...string) {
 	}
 }
 
-// TestCrashNames tests the pitfalls of directory entries. "-" stands for a missing file.
+// TestCrashNames checks what a power cut may do to directory entries. "-" stands for a missing
+// file.
 func TestCrashNames(t *testing.T) {
 	for _, tc := range []struct {
 		desc  string
@@ -187,8 +188,8 @@ func TestCrashEveryOperation(t *testing.T) {
 	}
 }
 
-// TestCrashData: of data that is partly synced, the synced part stays, and the
-// seeds cover everything that can happen to the rest.
+// TestCrashData checks that the synced part of a file stays, and that the seeds cover everything
+// that can happen to the rest.
 func TestCrashData(t *testing.T) {
 	const synced, size = 700, 5000
 	data := bytes.Repeat([]byte{0xaa}, size)
@@ -337,7 +338,7 @@ func TestCrashIsReproducible(t *testing.T) {
 	}
 }
 
-// TestDropUnsynced tests the failed Sync that loses data.
+// TestDropUnsynced checks a failed Sync that loses unsynced data.
 func TestDropUnsynced(t *testing.T) {
 	m := NewMem()
 	file, err := m.Create("f")

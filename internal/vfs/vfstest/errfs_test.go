@@ -104,7 +104,7 @@ func TestFaultMatch(t *testing.T) {
 		t.Fatalf("errors %v, failed %v", errs, f.Failed())
 	}
 	if errs := session(f); len(errs) != 0 {
-		t.Fatalf("the fault struck again: %v", errs)
+		t.Fatalf("the fault occurred again: %v", errs)
 	}
 	f.SetFaults(Fault{Index: -1, Sticky: true, Match: func(o Op) bool { return o.Kind == OpSize }})
 	if n := len(session(f)) + len(session(f)); n != 2 {
@@ -243,7 +243,7 @@ func TestOpenFiles(t *testing.T) {
 	}
 }
 
-// TestHookDelays delays an operation while others continue.
+// TestHookDelays checks that a hook can delay an operation while others continue.
 func TestHookDelays(t *testing.T) {
 	f := Inject(NewMem())
 	put(t, f, "a", "A", true)

@@ -12,8 +12,8 @@ import (
 	"github.com/siftdb/sift/internal/vfs"
 )
 
-// TestLog makes writes of all lengths to a log. At any moment another reader finds
-// them, followed only by zeros; after Close the log ends with them.
+// TestLog writes all lengths to a log. At any moment another reader must find what was written,
+// followed only by zeros; after Close the log must end with it.
 func TestLog(t *testing.T) {
 	eachFS(t, func(t *testing.T, fsys vfs.FS, dir string) {
 		r := rand.New(rand.NewPCG(1, 2))
@@ -65,7 +65,7 @@ func TestLog(t *testing.T) {
 	})
 }
 
-// TestLogBeforeSync: before its first sync a log is no longer than its contents.
+// TestLogBeforeSync checks that a log is no longer than its contents before its first sync.
 func TestLogBeforeSync(t *testing.T) {
 	eachFS(t, func(t *testing.T, fsys vfs.FS, dir string) {
 		name := filepath.Join(dir, "log")
@@ -83,8 +83,8 @@ func TestLogBeforeSync(t *testing.T) {
 	})
 }
 
-// TestLogZeroTail: a power cut may leave zeros after the contents of a log, but only
-// if the log was written to after its first sync.
+// TestLogZeroTail checks that a power cut may leave zeros after the contents of a log, but only if
+// the log was written to after its first sync.
 func TestLogZeroTail(t *testing.T) {
 	m := NewMem()
 	f, err := vfs.CreateLog(m, "log")

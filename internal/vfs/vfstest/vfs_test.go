@@ -208,8 +208,8 @@ func TestNames(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestCreateLeavesOthersAlone replaces a file that is open and has another name,
-// such as one in a checkpoint.
+// TestCreateLeavesOthersAlone replaces a file that is open and has another name, such as one in a
+// checkpoint: the open file and the other name must keep the old contents.
 func TestCreateLeavesOthersAlone(t *testing.T) {
 	eachFS(t, func(t *testing.T, fsys vfs.FS, dir string) {
 		a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
