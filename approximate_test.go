@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestApproximateSize checks that the sizes of ranges add up, and are proportional to
-// the keys in them.
+// TestApproximateSize checks that the sizes of ranges add up and are proportional to the number of
+// keys in them.
 func TestApproximateSize(t *testing.T) {
 	db, err := OpenMemory(&Options{DisableCompression: true, MemtableBytes: 256 << 10, TableBytes: 64 << 10})
 	if err != nil {

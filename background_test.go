@@ -28,8 +28,8 @@ func bareDB() *DB {
 	return d
 }
 
-// TestQuiet: the database is quiet if there was no write, no new version and no more urgent work
-// for idleDelay; more urgent work does not wait for that.
+// TestQuiet checks that quiet returns true after idleDelay without a write or a new version, and
+// that more urgent work makes it return false at once.
 func TestQuiet(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -57,7 +57,7 @@ func TestQuiet(t *testing.T) {
 	}
 }
 
-// TestRetryPauses: the pause doubles with each consecutive failure, up to a limit.
+// TestRetryPauses checks that the pause doubles with each consecutive failure, up to a limit.
 func TestRetryPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := bareDB()
@@ -77,8 +77,8 @@ func TestRetryPauses(t *testing.T) {
 	})
 }
 
-// TestFullRoom: a writer waits for a memtable while maxFull are being flushed, and is refused while
-// flushes fail; if only one waits that cannot be flushed, too.
+// TestFullRoom checks that a writer waits while maxFull memtables are being flushed. While flushes
+// fail, it gets their error, even if only one memtable is full.
 func TestFullRoom(t *testing.T) {
 	for full := range maxFull + 2 {
 		synctest.Test(t, func(t *testing.T) {
@@ -164,8 +164,8 @@ func automatic(db *DB) *DB {
 	return d
 }
 
-// TestPickDeletions: a table is compacted because of its tombstones if there are enough of them, if
-// they are at least half of its entries, and if no snapshot sees what they delete.
+// TestPickDeletions checks that a table is compacted because of its tombstones if it has enough of
+// them, if they are at least half of its entries, and if no snapshot sees what they delete.
 func TestPickDeletions(t *testing.T) {
 	for _, c := range []struct {
 		deletions, values int
@@ -221,8 +221,8 @@ func TestPickDeletions(t *testing.T) {
 	}
 }
 
-// TestNothingAutomatic: with DisableAutoCompaction, only jobs compact; without it, nothing is
-// compacted early while a memtable waits to be flushed.
+// TestNothingAutomatic checks that DisableAutoCompaction turns off automatic compactions, and that
+// a full memtable holds back idle compactions; jobs are chosen in either case.
 func TestNothingAutomatic(t *testing.T) {
 	db := withDeletions(t, minDeletions, 0)
 	if s := db.choose(false); s.some() {
@@ -242,7 +242,7 @@ func TestNothingAutomatic(t *testing.T) {
 	}
 }
 
-// TestDrops: only an edit that removes tables, and adds none, counts in readState.drops.
+// TestDrops checks that only an edit that removes tables, and adds none, counts in readState.drops.
 func TestDrops(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -268,7 +268,7 @@ func TestDrops(t *testing.T) {
 	}
 }
 
-// TestFileNumbers: no two files of a database ever have the same number.
+// TestFileNumbers checks that no two files of a database ever have the same number.
 func TestFileNumbers(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	o := uncached(faulty)
@@ -301,8 +301,8 @@ func TestFileNumbers(t *testing.T) {
 	}
 }
 
-// TestSecondTableFails: if one of several tables that a compaction writes fails, the compaction
-// fails, and what it has written is removed.
+// TestSecondTableFails checks that if one of several tables that a compaction writes fails, the
+// compaction fails, and what it has written is removed.
 func TestSecondTableFails(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	o := uncached(faulty)
@@ -330,7 +330,7 @@ func TestSecondTableFails(t *testing.T) {
 	wantKeys(t, db, 6000)
 }
 
-// TestEmptyIngest: an Ingest of nothing changes nothing.
+// TestEmptyIngest checks that an Ingest without operations changes nothing.
 func TestEmptyIngest(t *testing.T) {
 	mem := vfstest.NewMem()
 	db := mustOpen(t, "db", uncached(mem))
@@ -344,8 +344,9 @@ func TestEmptyIngest(t *testing.T) {
 	}
 }
 
-// TestCloseBehindIngest: an Ingest that can still be completed when Close begins succeeds; one whose
-// context has been canceled, too, returns the context's error.
+// TestCloseBehindIngest checks that an Ingest that is already syncing the MANIFEST when Close is
+// called succeeds. One that is still writing tables, and whose context is canceled as well, returns
+// the context's error.
 func TestCloseBehindIngest(t *testing.T) {
 	for _, canceled := range []bool{false, true} {
 		faulty := vfstest.Inject(vfstest.NewMem())
@@ -395,7 +396,7 @@ func TestCloseBehindIngest(t *testing.T) {
 	}
 }
 
-// TestPlanOfUnreadable: PlanFilters plans nothing for a table that cannot be read.
+// TestPlanOfUnreadable checks that PlanFilters plans nothing for a table that cannot be read.
 func TestPlanOfUnreadable(t *testing.T) {
 	mem := closedDisk(t, vfstest.NewMem())
 	damageFooter(t, mem, "db")
@@ -412,8 +413,8 @@ func TestPlanOfUnreadable(t *testing.T) {
 	}
 }
 
-// TestOtherPrefixer: a filter is probed for prefixes only if it contains those of the database's
-// Prefixer.
+// TestOtherPrefixer checks that a filter is probed for prefixes only if it contains those of the
+// database's Prefixer.
 func TestOtherPrefixer(t *testing.T) {
 	mem := vfstest.NewMem()
 	for _, c := range []struct {
@@ -448,8 +449,8 @@ func TestOtherPrefixer(t *testing.T) {
 	}
 }
 
-// TestDeletionsFirst: a table of tombstones below level 0 is compacted before other levels, and
-// after level 0.
+// TestDeletionsFirst checks that a table of tombstones below level 0 is compacted after level 0 and
+// before everything else.
 func TestDeletionsFirst(t *testing.T) {
 	db := withDeletions(t, minDeletions, 0)
 	version := db.state.Load().version
@@ -485,8 +486,9 @@ func TestDeletionsFirst(t *testing.T) {
 	}
 }
 
-// TestTableWithoutProperties: a table of another program may have tombstones and several entries of
-// a key, and its filter is not probed before a tombstone is dropped.
+// TestTableWithoutProperties checks what is assumed of a table that another program has written: it
+// may have tombstones and several entries per key, and its filter is not probed to drop a
+// tombstone.
 func TestTableWithoutProperties(t *testing.T) {
 	foreign := new(table)
 	foreign.reader.Store(new(sstable.Reader))
@@ -515,7 +517,8 @@ func TestTableWithoutProperties(t *testing.T) {
 	}
 }
 
-// TestFilterShares: a lookup probes each table of level 0, and one of each other level.
+// TestFilterShares checks that filterTables assumes that a lookup probes every table of level 0,
+// and one table of each other level.
 func TestFilterShares(t *testing.T) {
 	o := uncached(vfstest.NewMem())
 	o.TableBytes = 4 << 10

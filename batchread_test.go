@@ -63,8 +63,8 @@ func TestBatchDump(t *testing.T) {
 	}
 }
 
-// TestAppendRejected: Append of a batch that has rejected an operation appends the operations before
-// it, and sets Err. It adds nothing to a batch that has an Err.
+// TestAppendRejected checks that appending a batch that has rejected an operation appends the
+// operations before it and sets Err, and that nothing is appended to a batch that has an error.
 func TestAppendRejected(t *testing.T) {
 	cause, other := errors.New("too large"), errors.New("also too large")
 	var rejected, b Batch
@@ -85,8 +85,8 @@ func TestAppendRejected(t *testing.T) {
 	}
 }
 
-// TestBatchLoadDamaged checks that Load rejects truncated dumps, and wrong counts,
-// kinds and lengths.
+// TestBatchLoadDamaged checks that Load rejects truncated dumps and wrong counts, kinds and
+// lengths.
 func TestBatchLoadDamaged(t *testing.T) {
 	var b Batch
 	b.Put([]byte("key"), []byte("value"))
@@ -118,8 +118,7 @@ func TestBatchLoadDamaged(t *testing.T) {
 	}
 }
 
-// FuzzBatchLoad checks that a batch that Load accepts equals one made of its
-// operations.
+// FuzzBatchLoad checks that every batch that Load accepts equals one built from its operations.
 func FuzzBatchLoad(f *testing.F) {
 	var b Batch
 	b.Put([]byte("key"), []byte("value"))

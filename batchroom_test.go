@@ -46,8 +46,8 @@ func countKeys(t *testing.T, db *DB) int {
 	return n
 }
 
-// TestBatchTooLarge checks that a batch that fits into no memtable is rejected before
-// it is logged: once it is in the log, no Open succeeds.
+// TestBatchTooLarge checks that a batch that fits into no memtable is rejected, and that no part of
+// it is logged.
 func TestBatchTooLarge(t *testing.T) {
 	mem := vfstest.NewMem()
 	db := mustOpen(t, "db", smallArena(mem))
@@ -91,8 +91,8 @@ func TestBatchTooLarge(t *testing.T) {
 	}
 }
 
-// TestGroupFitsMemtable checks that batches that each fit into a memtable, but not
-// together, are not committed as one group.
+// TestGroupFitsMemtable checks that batches that fit into a memtable one by one, but not together,
+// are not committed as one group.
 func TestGroupFitsMemtable(t *testing.T) {
 	mem := vfstest.NewMem()
 	faulty := vfstest.Inject(mem)
@@ -135,9 +135,9 @@ func TestGroupFitsMemtable(t *testing.T) {
 	}
 }
 
-// TestReplaySplitsBatch checks that Open and Repair recover a batch that fits into no
-// memtable, which older versions accepted, and that no power cut during the Open that
-// splits it leaves only a part of it.
+// TestReplaySplitsBatch checks that Open and Repair recover a batch that fits into no memtable,
+// which older versions accepted, and that no power cut during the Open that splits it leaves only a
+// part of it.
 func TestReplaySplitsBatch(t *testing.T) {
 	const n = 3 * smallArenaFits
 	mem := vfstest.NewMem()
@@ -207,7 +207,7 @@ func TestReplaySplitsBatch(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestLoadTooLarge checks that Load bounds a batch as Put and Delete do.
+// TestLoadTooLarge checks that Load limits the size of a batch, as Put and Delete do.
 func TestLoadTooLarge(t *testing.T) {
 	var b Batch
 	if err := b.Load(make([]byte, maxBatchBytes+1)); !errors.Is(err, ErrBatchTooLarge) || b.Len() != 0 {

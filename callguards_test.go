@@ -38,8 +38,8 @@ func tableNames(t *testing.T, fs vfs.FS) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return filepath.Ext(name) != ".ldb" })
 }
 
-// TestIngestOrNothing: whichever operation of the disk fails, an Ingest has either no effect or its
-// whole effect, at once and after another Open, and leaves no table that nothing names.
+// TestIngestOrNothing checks that Ingest is atomic, whichever disk operation fails: it has its
+// whole effect or none, at once and after a reopen, and leaves no orphaned table.
 func TestIngestOrNothing(t *testing.T) {
 	disk := closedDisk(t, vfstest.NewMem())
 	ops := disk.NumOps()
@@ -111,8 +111,8 @@ func TestIngestOrNothing(t *testing.T) {
 	}
 }
 
-// TestIngestGivesUp: an Ingest whose context ends while it waits for a compaction before it adds its
-// tables removes them.
+// TestIngestGivesUp checks that an Ingest removes its tables if its context ends while it waits for
+// another job before it adds them.
 func TestIngestGivesUp(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	db := mustOpen(t, "db", uncached(faulty))
@@ -158,7 +158,8 @@ func TestIngestGivesUp(t *testing.T) {
 	}
 }
 
-// TestDeleteRangeCanceled: DeleteRange stops at any point when its context ends or a write fails.
+// TestDeleteRangeCanceled checks that DeleteRange stops when its context ends or a write fails,
+// whatever it is doing.
 func TestDeleteRangeCanceled(t *testing.T) {
 	long := bytes.Repeat([]byte("k"), 1<<10)
 	key := func(i int) []byte { return fmt.Appendf(nil, "%s%04d", long, i) }
@@ -221,7 +222,7 @@ func TestDeleteRangeCanceled(t *testing.T) {
 	}
 }
 
-// TestDeleteRangeInParts: more keys than DeleteRange collects in one step are deleted in several.
+// TestDeleteRangeInParts checks that DeleteRange deletes more keys than it collects in one step.
 func TestDeleteRangeInParts(t *testing.T) {
 	o := uncached(vfstest.NewMem())
 	o.MemtableBytes, o.TableBytes = 16<<20, 16<<20
@@ -249,8 +250,8 @@ func TestDeleteRangeInParts(t *testing.T) {
 	}
 }
 
-// TestDeleteRangeBesideSnapshot: a snapshot taken while DeleteRange looks for keys keeps the tables
-// that were to be dropped.
+// TestDeleteRangeBesideSnapshot checks that a snapshot taken while DeleteRange looks for keys keeps
+// the tables that would have been dropped.
 func TestDeleteRangeBesideSnapshot(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	db := mustOpen(t, "db", uncached(faulty))
@@ -292,7 +293,8 @@ func TestDeleteRangeBesideSnapshot(t *testing.T) {
 	s.Close()
 }
 
-// TestClosedWhileCompacting: Compact returns ErrClosed if the database is closed during a step.
+// TestClosedWhileCompacting checks that Compact returns ErrClosed if the database is closed during
+// a step.
 func TestClosedWhileCompacting(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	db := mustOpen(t, "db", uncached(faulty))
@@ -315,7 +317,8 @@ func TestClosedWhileCompacting(t *testing.T) {
 	}
 }
 
-// TestStopsWhenClosing: a write that waits for level 0 fails when the database is closed.
+// TestStopsWhenClosing checks that a write that waits for level 0 fails when the database is
+// closed.
 func TestStopsWhenClosing(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	db.stopCompactions()
@@ -325,7 +328,7 @@ func TestStopsWhenClosing(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestSlowedEvent: a delayed write is reported with the duration of the delay.
+// TestSlowedEvent checks that a delayed write is reported with the duration of the delay.
 func TestSlowedEvent(t *testing.T) {
 	var events []StallEvent
 	o := uncached(vfstest.NewMem())
@@ -351,7 +354,7 @@ func TestSlowedEvent(t *testing.T) {
 	}
 }
 
-// TestCleanerClosed: a closed cleaner drops tasks.
+// TestCleanerClosed checks that a closed cleaner drops tasks.
 func TestCleanerClosed(t *testing.T) {
 	var c cleaner
 	c.idle.L = &c.mu
@@ -364,7 +367,8 @@ func TestCleanerClosed(t *testing.T) {
 	}
 }
 
-// TestIdleDeletions: when nothing else is worthwhile, a table of tombstones in level 0 is compacted.
+// TestIdleDeletions checks that a table of tombstones in level 0 is compacted if no other
+// compaction is worthwhile.
 func TestIdleDeletions(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -407,7 +411,8 @@ func TestIdleDeletions(t *testing.T) {
 	}
 }
 
-// TestTombstoneAboveDamage: a tombstone whose key lies within a table that cannot be read is kept.
+// TestTombstoneAboveDamage checks that a tombstone is kept if its key lies within the range of a
+// table that cannot be read.
 func TestTombstoneAboveDamage(t *testing.T) {
 	mem := closedDisk(t, vfstest.NewMem())
 	damageFooter(t, mem, "db")
@@ -424,8 +429,8 @@ func TestTombstoneAboveDamage(t *testing.T) {
 	}
 }
 
-// TestResetBesideGaps: an iterator that is reset to a range that begins and ends in gaps finds the
-// keys in between, and none if there are none.
+// TestResetBesideGaps checks that an iterator that is reset to a range that begins and ends in gaps
+// finds the keys in between, and none if there are none.
 func TestResetBesideGaps(t *testing.T) {
 	db, it := deletedKeys(t, "key00500x", "last")
 	for range 2 { // to record the gaps
@@ -465,7 +470,7 @@ func TestResetBesideGaps(t *testing.T) {
 	}
 }
 
-// TestWalkFails: a walk over tombstones that fails records no gap.
+// TestWalkFails checks that a walk over tombstones that fails records no gap.
 func TestWalkFails(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	o := uncached(faulty)
@@ -507,8 +512,8 @@ func TestWalkFails(t *testing.T) {
 	}
 }
 
-// TestWalkAheadOfClosed: a walk ahead in a database that has been closed does nothing, nor does one
-// whose tables cannot be opened.
+// TestWalkAheadOfClosed checks that walkAhead does nothing if the database has been closed or its
+// tables cannot be opened.
 func TestWalkAheadOfClosed(t *testing.T) {
 	mem := closedDisk(t, vfstest.NewMem())
 	faulty := vfstest.Inject(mem)
@@ -536,7 +541,7 @@ func TestWalkAheadOfClosed(t *testing.T) {
 	}
 }
 
-// TestCheckStops: a canceled Check stops before it looks up the keys.
+// TestCheckStops checks that a canceled Check stops before it looks up the keys.
 func TestCheckStops(t *testing.T) {
 	faulty := vfstest.Inject(closedDisk(t, vfstest.NewMem()))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -557,8 +562,8 @@ func TestCheckStops(t *testing.T) {
 	}
 }
 
-// TestNoDatabase: a directory without a database, or below a file, gives the error of a missing
-// one.
+// TestNoDatabase checks that a directory without a database is reported as ErrNotExist, and that a
+// directory below a file cannot be locked.
 func TestNoDatabase(t *testing.T) {
 	mem := vfstest.NewMem()
 	if err := mem.MkdirAll("db"); err != nil {
@@ -586,7 +591,8 @@ func TestNoDatabase(t *testing.T) {
 	}
 }
 
-// TestManyMissing: of many missing tables, the first few are reported, and all others are closed.
+// TestManyMissing checks that, if many tables are missing, Open reports the first few and closes
+// all others.
 func TestManyMissing(t *testing.T) {
 	for _, missing := range []int{maxOpenErrors - 1, maxOpenErrors, maxOpenErrors + 1} {
 		mem := vfstest.NewMem()
@@ -622,7 +628,8 @@ type unkeyedRange struct{ filter.RangePolicy }
 
 func (unkeyedRange) Name() string { return "unkeyed" }
 
-// TestRangeFilterWithoutKey: Open refuses KeyedFilters with a range filter that cannot be keyed.
+// TestRangeFilterWithoutKey checks that Open refuses KeyedFilters with a range filter that cannot
+// be keyed.
 func TestRangeFilterWithoutKey(t *testing.T) {
 	o := keyedOptions(vfstest.NewMem())
 	o.RangeFilter = unkeyedRange{filter.Range(10, 0)}
@@ -633,7 +640,8 @@ func TestRangeFilterWithoutKey(t *testing.T) {
 	mustClose(t, mustOpen(t, "db", o))
 }
 
-// TestDefaultLogger: the default logger passes warnings and errors on, with attributes and groups.
+// TestDefaultLogger checks that the default logger passes on only warnings and errors, with
+// attributes and groups.
 func TestDefaultLogger(t *testing.T) {
 	var out bytes.Buffer
 	l := slog.New(warnings{slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -650,15 +658,16 @@ func TestDefaultLogger(t *testing.T) {
 	}
 }
 
-// TestGarbageOfMoreThanHeap: if the database holds more than the heap has, nothing in the heap is
-// garbage.
+// TestGarbageOfMoreThanHeap checks that no garbage is reported if the database holds more than the
+// heap.
 func TestGarbageOfMoreThanHeap(t *testing.T) {
 	if n := garbageOf(1 << 62); n != 0 {
 		t.Errorf("%d bytes", n)
 	}
 }
 
-// TestLargeVersion: a lookup in a version with a large level skips levels without tables.
+// TestLargeVersion checks that a lookup in a version with a large level skips levels without
+// tables.
 func TestLargeVersion(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -677,7 +686,8 @@ func TestLargeVersion(t *testing.T) {
 	wantKeys(t, db, 100)
 }
 
-// TestSnapshotReads: the reads of a snapshot return what it sees; once it is closed, they fail.
+// TestSnapshotReads checks that the reads of a snapshot return what it sees, and fail once it is
+// closed.
 func TestSnapshotReads(t *testing.T) {
 	prefix := &hookedPrefix{Prefixer: FixedPrefix(1)}
 	o := uncached(vfstest.NewMem())
@@ -721,7 +731,8 @@ func TestSnapshotReads(t *testing.T) {
 	}
 }
 
-// TestUnfinishedTableStays: if the tables of a failed compaction cannot be removed, that is logged.
+// TestUnfinishedTableStays checks that a table of a failed compaction that cannot be removed is
+// logged, and that the next Open removes it.
 func TestUnfinishedTableStays(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	var out bytes.Buffer
@@ -766,7 +777,7 @@ func TestUnfinishedTableStays(t *testing.T) {
 	}
 }
 
-// TestOps: an empty batch has no operations, and a loop over Ops can end early.
+// TestOps checks that an empty batch has no operations, and a loop over Ops can end early.
 func TestOps(t *testing.T) {
 	var b Batch
 	for op := range b.Ops() {
@@ -786,7 +797,8 @@ func TestOps(t *testing.T) {
 	}
 }
 
-// TestRangeProbeOfUnreadable: a table that cannot be read is not excluded from a range.
+// TestRangeProbeOfUnreadable checks that a table that cannot be read is not skipped: HasRange
+// returns its error.
 func TestRangeProbeOfUnreadable(t *testing.T) {
 	mem := closedDisk(t, vfstest.NewMem())
 	damageFooter(t, mem, "db")
@@ -805,8 +817,8 @@ func TestRangeProbeOfUnreadable(t *testing.T) {
 	}
 }
 
-// TestFlushFailsWhileWriting: while flushes fail, a write that needs a memtable is refused, and so
-// are Ingest and Close; the next Open finds what was accepted.
+// TestFlushFailsWhileWriting checks that, while flushes fail, a write that needs a new memtable is
+// refused, and so are Ingest and Close; the next Open finds everything that was accepted.
 func TestFlushFailsWhileWriting(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	o := uncached(faulty)

@@ -25,8 +25,8 @@ func faultsOf(t *testing.T, o *Options) (CheckReport, []error) {
 	return report, faults
 }
 
-// TestCheckCounts: Check counts each entry and each key that a reader sees, including the empty
-// key.
+// TestCheckCounts checks that Check counts each entry and each key that a reader sees, including
+// the empty key.
 func TestCheckCounts(t *testing.T) {
 	mem := vfstest.NewMem()
 	o := uncached(mem)
@@ -53,8 +53,8 @@ func TestCheckCounts(t *testing.T) {
 	}
 }
 
-// TestCheckLevels: if an older value hides a newer one, a lookup does not find what a scan
-// finds, and Check reports each such key.
+// TestCheckLevels checks that if an older value hides a newer one, a lookup does not find what a
+// scan finds, and Check reports each such key.
 func TestCheckLevels(t *testing.T) {
 	mem := vfstest.NewMem()
 	deepDatabase(t, mem, []int{1, 2})
@@ -88,7 +88,8 @@ func TestCheckLevels(t *testing.T) {
 	}
 }
 
-// TestCheckReportsOnce: a damaged block is one fault, and lookups do not report it again.
+// TestCheckReportsOnce checks that a damaged block is one fault, and lookups do not report it
+// again.
 func TestCheckReportsOnce(t *testing.T) {
 	mem := vfstest.NewMem()
 	o := uncached(mem)
@@ -112,8 +113,8 @@ func TestCheckReportsOnce(t *testing.T) {
 	}
 }
 
-// TestCheckWithoutManifest: if the MANIFEST is damaged, or names another comparator, that is one
-// fault, and each table is checked by itself.
+// TestCheckWithoutManifest checks that a MANIFEST that is damaged, or names another comparator, is
+// one fault, and that each table is then checked by itself.
 func TestCheckWithoutManifest(t *testing.T) {
 	for _, want := range []error{ErrCorruption, ErrUnsupported} {
 		mem := vfstest.NewMem()
@@ -145,8 +146,8 @@ func TestCheckWithoutManifest(t *testing.T) {
 	}
 }
 
-// TestCheckOrphans: Check notes the tables and unfinished files that nothing refers to, and
-// nothing else.
+// TestCheckOrphans checks that Check notes the tables and unfinished files that nothing refers to,
+// and no other files.
 func TestCheckOrphans(t *testing.T) {
 	mem := vfstest.NewMem()
 	o := uncached(mem)
@@ -169,7 +170,7 @@ func TestCheckOrphans(t *testing.T) {
 	}
 }
 
-// TestCheckKeyedNotes: Check notes filters that are keyed with a missing secret, but no other
+// TestCheckKeyedNotes checks that Check notes keyed filters whose secret is missing, but no other
 // filters that it cannot read.
 func TestCheckKeyedNotes(t *testing.T) {
 	for _, keyed := range []bool{false, true} {

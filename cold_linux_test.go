@@ -172,7 +172,7 @@ func dirBytes(b *testing.B, dir string) (sum int64) {
 }
 
 // BenchmarkSyncedPut puts keys as fast as it can while another goroutine puts synced ones, and
-// reports the longest of those and the most dirty pages of the machine.
+// reports the longest synced put and the most dirty pages of the machine.
 func BenchmarkSyncedPut(b *testing.B) {
 	for range b.N {
 		db := mustOpen(b, b.TempDir(), nil)

@@ -25,7 +25,8 @@ func deletions(t *testing.T, db *sift.DB, atMost uint64) (n, bytes uint64) {
 	}
 }
 
-// TestFlushDropsUselessTombstones: a flush drops the tombstones of keys that no table holds.
+// TestFlushDropsUselessTombstones checks that a flush drops the tombstones of keys that no table
+// holds.
 func TestFlushDropsUselessTombstones(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{DisableAutoCompaction: true})
 	defer mustClose(t, db)
@@ -82,8 +83,8 @@ func TestFlushDropsUselessTombstones(t *testing.T) {
 	flush()
 }
 
-// TestTombstonesAreCompacted: automatic compactions drop tombstones although no level is too
-// large; those that a snapshot or transaction needs are dropped when it ends.
+// TestTombstonesAreCompacted checks that automatic compactions drop tombstones although no level is
+// too large; those that a snapshot or transaction needs are dropped when it ends.
 func TestTombstonesAreCompacted(t *testing.T) {
 	t.Run("snapshot", func(t *testing.T) {
 		deletionsGo(t, func(db *sift.DB) (func(key []byte) (bool, error), func() error) {

@@ -33,8 +33,8 @@ func inBackground(fn func() error) <-chan error {
 	return result
 }
 
-// A job that never ends takes turns with compactions that the tree needs and with other
-// jobs, and Close ends it.
+// TestJobsTakeTurns checks that a job that never ends takes turns with the compactions that the
+// tree needs and with other jobs, and that Close ends it.
 func TestJobsTakeTurns(t *testing.T) {
 	o := uncached(vfstest.NewMem())
 	o.L0Tables, o.DisableAutoCompaction = 1, false
@@ -89,7 +89,8 @@ func TestJobsTakeTurns(t *testing.T) {
 	}
 }
 
-// A job's context is checked while it is queued, while it runs and between its steps.
+// TestJobContext checks that a job's context is checked while the job is queued, while it runs and
+// between its steps.
 func TestJobContext(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -135,7 +136,8 @@ func TestJobContext(t *testing.T) {
 	}
 }
 
-// Compact returns when its context ends, even if the disk hangs while it flushes.
+// TestCompactContextWhileFlushing checks that Compact returns when its context ends, even if the
+// disk hangs during its flush.
 func TestCompactContextWhileFlushing(t *testing.T) {
 	fs := vfstest.Inject(vfstest.NewMem())
 	o := uncached(fs)
@@ -165,7 +167,7 @@ func TestCompactContextWhileFlushing(t *testing.T) {
 	}
 }
 
-// A write that waits for level 0 ends when the database closes.
+// TestCloseEndsStall checks that Close ends a write that waits for level 0.
 func TestCloseEndsStall(t *testing.T) {
 	fs := vfstest.Inject(vfstest.NewMem())
 	o := uncached(fs)
@@ -205,8 +207,8 @@ func TestCloseEndsStall(t *testing.T) {
 	}
 }
 
-// A read that hangs or is slow delays no write: the read state that it uses is released in
-// the background, and its files are removed when it has ended.
+// TestHungReadBlocksNoWrite checks that a read that hangs delays no write: the read state that it
+// uses is released in the background, and its files are removed when it has ended.
 func TestHungReadBlocksNoWrite(t *testing.T) {
 	keys := make([][]byte, 1000)
 	for i := range keys {
@@ -275,8 +277,8 @@ func TestHungReadBlocksNoWrite(t *testing.T) {
 	}
 }
 
-// A hung read of the filter memory manager blocks neither compactions nor writes, even while
-// Metrics waits for the manager.
+// TestHungFilterReadBlocksNoWrite checks that a hung read of the filter memory manager blocks
+// neither compactions nor writes, even while Metrics waits for the manager.
 func TestHungFilterReadBlocksNoWrite(t *testing.T) {
 	fs := vfstest.Inject(vfs.OS)
 	dir := t.TempDir()

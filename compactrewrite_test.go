@@ -9,7 +9,7 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// TestCompactRewritesOnce: Compact does not rewrite what it has written, not even where a
+// TestCompactRewritesOnce checks that Compact does not rewrite what it has written, even where a
 // snapshot keeps several entries of a key.
 func TestCompactRewritesOnce(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{DisableAutoCompaction: true})
@@ -29,8 +29,8 @@ func TestCompactRewritesOnce(t *testing.T) {
 	}
 }
 
-// TestRewriteKeepsTables: a table whose filter is rebuilt stays one table, whatever TableBytes
-// is now.
+// TestRewriteKeepsTables checks that a table whose filter is rebuilt stays one table, whatever
+// TableBytes is now.
 func TestRewriteKeepsTables(t *testing.T) {
 	dir := t.TempDir()
 	db := mustOpen(t, dir, &sift.Options{Filter: filter.None(), TableBytes: 1 << 20})
@@ -47,7 +47,8 @@ func TestRewriteKeepsTables(t *testing.T) {
 	}
 }
 
-// TestFilterThatCannotBeBuilt: BuildFilters tries once for each table.
+// TestFilterThatCannotBeBuilt checks that BuildFilters rewrites each table only once, even if its
+// filter cannot be built.
 func TestFilterThatCannotBeBuilt(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{DisableAutoCompaction: true, Filter: unbuildable{filter.Bloom(10)}})
 	defer mustClose(t, db)

@@ -14,8 +14,8 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// TestDamagedTable uses a database with one unreadable table: reads that need it fail,
-// as does Compact, and everything else works, including BuildFilters.
+// TestDamagedTable checks that one unreadable table makes only the reads that need it and Compact
+// fail; everything else works, including BuildFilters.
 func TestDamagedTable(t *testing.T) {
 	const n = 12000
 	fs := vfstest.NewMem()
@@ -79,8 +79,8 @@ func TestDamagedTable(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestBuildFiltersBelowDamage: an unreadable table in level 0 does not keep BuildFilters from
-// rewriting the tables of the other levels, even if another table of level 0 needs a filter.
+// TestBuildFiltersBelowDamage checks that an unreadable table in level 0 does not keep BuildFilters
+// from rewriting the tables of the other levels, even if another table of level 0 needs a filter.
 func TestBuildFiltersBelowDamage(t *testing.T) {
 	fs := vfstest.NewMem()
 	o := keyedOptions(fs)
@@ -128,8 +128,8 @@ func TestBuildFiltersBelowDamage(t *testing.T) {
 	}
 }
 
-// TestRepairMissing removes a file that the MANIFEST names. Repair then uses the files
-// that are there.
+// TestRepairMissing checks that Repair uses the files that are there if one that the MANIFEST names
+// is missing.
 func TestRepairMissing(t *testing.T) {
 	const n = 4000
 	for _, ext := range []string{".ldb", ".log"} {
@@ -166,7 +166,7 @@ func TestRepairMissing(t *testing.T) {
 	}
 }
 
-// Check and Repair reject invalid options, as Open does.
+// TestOptionsOfTools checks that Check and Repair reject invalid options, as Open does.
 func TestOptionsOfTools(t *testing.T) {
 	o := &Options{BlockBytes: -1, FS: vfstest.NewMem()}
 	_, cerr := Check(context.Background(), "db", o, func(err error) { t.Error(err) })
@@ -178,9 +178,9 @@ func TestOptionsOfTools(t *testing.T) {
 	}
 }
 
-// TestRepairDisk repairs a database whose log has entries that are in no table, and
-// lets each operation fail in turn: Repair returns an error, or has lost nothing; after
-// an error, it succeeds when called again.
+// TestRepairDisk fails each disk operation of a Repair in turn, on a database whose log has entries
+// that are in no table: Repair must return an error or lose nothing, and after an error it must
+// succeed when called again.
 func TestRepairDisk(t *testing.T) {
 	const n = 60
 	mem := vfstest.NewMem()

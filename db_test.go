@@ -115,8 +115,8 @@ func TestLock(t *testing.T) {
 	mustClose(t, mustOpen(t, dir, nil))
 }
 
-// TestLockedAndMissing: for a database that is open, or does not exist, Check and Repair return the
-// errors of Open and change nothing.
+// TestLockedAndMissing checks that for a database that is open, or does not exist, Check and Repair
+// return the errors of Open and change nothing.
 func TestLockedAndMissing(t *testing.T) {
 	check := func(dir string) error {
 		_, err := sift.Check(context.Background(), dir, nil, func(err error) { t.Error(err) })
@@ -149,7 +149,8 @@ func TestLockedAndMissing(t *testing.T) {
 	}
 }
 
-// TestReadOnlyChangesNothing opens a database that was not closed.
+// TestReadOnlyChangesNothing checks that opening a database read-only changes no file, even after a
+// crash.
 func TestReadOnlyChangesNothing(t *testing.T) {
 	from := t.TempDir()
 	db := mustOpen(t, from, nil)
@@ -254,7 +255,7 @@ func TestValuesAreCopies(t *testing.T) {
 	}
 }
 
-// TestLookup checks that Lookup is Get with found instead of ErrNotFound.
+// TestLookup checks that Lookup returns what Get does, with found instead of ErrNotFound.
 func TestLookup(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), nil)
 	for _, k := range []string{"a", "b"} {
@@ -352,8 +353,8 @@ func TestBatchLimits(t *testing.T) {
 	}
 }
 
-// TestConcurrentBatches checks that readers see batches whole or not at all while they are
-// written, and acknowledged writes at once.
+// TestConcurrentBatches checks that readers see each batch whole or not at all while it is written,
+// and acknowledged writes at once.
 func TestConcurrentBatches(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{MemtableBytes: 64 << 10, TableBytes: 32 << 10, LevelBaseBytes: 128 << 10})
 	defer mustClose(t, db)
@@ -455,8 +456,8 @@ func TestCompactionDropsWhatNobodySees(t *testing.T) {
 	}
 }
 
-// TestCompactLeavesCompacted: tables that hold one entry per key, with the filter of their
-// level, are not written again.
+// TestCompactLeavesCompacted checks that Compact does not rewrite tables that hold one entry per
+// key and have the filter of their level.
 func TestCompactLeavesCompacted(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{DisableAutoCompaction: true})
 	defer mustClose(t, db)
@@ -477,8 +478,8 @@ func TestCompactLeavesCompacted(t *testing.T) {
 	}
 }
 
-// TestCompactBounds: Compact moves the tables that hold keys in its range, both ends included, and
-// no others.
+// TestCompactBounds checks that Compact moves the tables that hold keys in its range, both ends
+// included, and no others.
 func TestCompactBounds(t *testing.T) {
 	for _, c := range []struct {
 		from, to string // "": no bound
@@ -653,8 +654,8 @@ func TestDamagedFilterIsRebuilt(t *testing.T) {
 	checkClean(t, dir, nil)
 }
 
-// TestFilterReaders: filters of another family are used if Options.FilterReaders opens them, and
-// ignored otherwise.
+// TestFilterReaders checks that filters of another family are used if Options.FilterReaders opens
+// them, and ignored otherwise.
 func TestFilterReaders(t *testing.T) {
 	dir := t.TempDir()
 	db := mustOpen(t, dir, &sift.Options{Filter: alwaysYes{}, DisableAutoCompaction: true})
@@ -796,7 +797,7 @@ func TestGetAllocations(t *testing.T) {
 	}
 }
 
-// TestIdle: when nothing is written, level 0 is compacted, however small it is.
+// TestIdle checks that level 0 is compacted when nothing is written, however small it is.
 func TestIdle(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), nil)
 	defer mustClose(t, db)
@@ -819,8 +820,9 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// TestIdleOne: when nothing is written, a single table of level 0 is compacted, unless it overlaps
-// much more in level 1. Tables that do not overlap it are compacted without it.
+// TestIdleOne checks that a single table of level 0 is compacted when nothing is written, unless it
+// overlaps much more data in level 1; other tables, which do not overlap it, are then compacted
+// without it.
 func TestIdleOne(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), nil)
 	defer mustClose(t, db)
@@ -852,7 +854,7 @@ func TestIdleOne(t *testing.T) {
 	await(1, 2)
 }
 
-// TestBackPressure writes faster than a slow tree compacts.
+// TestBackPressure checks that writes are slowed down when compactions do not keep up.
 func TestBackPressure(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{MemtableBytes: 4 << 10, TableBytes: 2 << 10, LevelBaseBytes: 4 << 10, LevelMultiplier: 2, L0Tables: 1})
 	defer mustClose(t, db)
@@ -916,7 +918,7 @@ func TestScanStopsAndReportsErrors(t *testing.T) {
 	}
 }
 
-// TestScanAgain: each range over the result of Scan sees the state at that moment.
+// TestScanAgain checks that each loop over the result of Scan sees the state at its beginning.
 func TestScanAgain(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), nil)
 	defer mustClose(t, db)

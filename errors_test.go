@@ -25,8 +25,8 @@ func named(t *testing.T, what string, err, want, cause error) {
 	}
 }
 
-// Callers can distinguish errors after which they can try again, errors after which
-// they have to reopen the database, and writes to a read-only database.
+// TestErrorKinds checks that callers can distinguish errors after which they can try again, errors
+// after which they have to reopen the database, and writes to a read-only database.
 func TestErrorKinds(t *testing.T) {
 	isTable := func(op vfstest.Op) bool { return op.Kind == vfstest.OpCreate && strings.HasSuffix(op.Name, ".ldb") }
 	isLog := func(op vfstest.Op) bool { return op.Kind == vfstest.OpCreate && strings.HasSuffix(op.Name, ".log") }

@@ -72,8 +72,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestEventsMoved: a table that is moved to the next level unchanged is reported, and counts as a
-// move.
+// TestEventsMoved checks that a table that is moved to the next level unchanged is reported and
+// counts as a move.
 func TestEventsMoved(t *testing.T) {
 	var r recorder
 	// The filter is the same in both levels.
@@ -112,8 +112,8 @@ func (o onMessage) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestEventsStalled: a write that waits until level 0 has been compacted is reported, and counted
-// with its time.
+// TestEventsStalled checks that a write that waits until level 0 has been compacted is reported and
+// counted, with the time it took.
 func TestEventsStalled(t *testing.T) {
 	var stalls []StallEvent
 	waits, entered, release := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -187,8 +187,9 @@ func TestEventsDamage(t *testing.T) {
 	}
 }
 
-// TestEventsWithoutLocks: the callback for a MANIFEST that fails may ask for metrics and take a
-// snapshot, even if it fails while DeleteRange keeps new snapshots out.
+// TestEventsWithoutLocks checks that Events.Failed is called without locks when the MANIFEST cannot
+// be written: it may ask for metrics and take a snapshot, even while DeleteRange keeps new
+// snapshots out.
 func TestEventsWithoutLocks(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	var db *DB

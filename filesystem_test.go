@@ -64,8 +64,8 @@ func TestOpenMemory(t *testing.T) {
 	}
 }
 
-// TestDirLock checks that the caller's lock keeps others out before Open and after
-// Close, and lets its own database in.
+// TestDirLock checks that the caller's lock keeps others out before Open and after Close, and lets
+// the caller's own database in.
 func TestDirLock(t *testing.T) {
 	dir := t.TempDir()
 	lock, err := LockDirectory(dir, true)
@@ -102,8 +102,8 @@ func TestDirLock(t *testing.T) {
 	}
 }
 
-// TestLockMissingDirectory: an exclusive lock creates its directory, and a shared one does not. A
-// lock may be closed twice.
+// TestLockMissingDirectory checks that an exclusive lock creates its directory, that a shared one
+// does not, and that a lock may be closed twice.
 func TestLockMissingDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	if _, err := LockDirectory(dir, false); !errors.Is(err, fs.ErrNotExist) {
@@ -136,7 +136,8 @@ func TestLockMissingDirectory(t *testing.T) {
 	}
 }
 
-// TestSharedDirLock checks that a database is not written to under a lock that others may share.
+// TestSharedDirLock checks that a database is not opened for writing under a lock that others may
+// share.
 func TestSharedDirLock(t *testing.T) {
 	dir := t.TempDir()
 	db, err := Open(dir, nil)

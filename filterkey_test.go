@@ -131,7 +131,8 @@ func mustCheck(t *testing.T, dir string, o *Options) CheckReport {
 	return report
 }
 
-// The life of a secret: created, kept, used even without the option, lost, created again.
+// TestFilterKey follows a secret: it is created, kept, used even without the option, lost, and
+// created again.
 func TestFilterKey(t *testing.T) {
 	const n = 3000
 	fs := vfstest.NewMem()
@@ -229,8 +230,8 @@ func TestFilterKey(t *testing.T) {
 	}
 }
 
-// A damaged secret is a fault for Check, but not for Open: with the option, a new secret
-// replaces it.
+// TestFilterKeyDamaged checks that a damaged secret is a fault for Check, but not for Open: with
+// the option, a new secret replaces it.
 func TestFilterKeyDamaged(t *testing.T) {
 	const n = 500
 	for _, damage := range [][]byte{{}, []byte("siftkey1"), make([]byte, filterKeyLen), bytes.Repeat([]byte{1}, 1<<16)} {
@@ -271,8 +272,8 @@ func TestFilterKeyDamaged(t *testing.T) {
 	}
 }
 
-// If reading the secret fails with an I/O error, the secret is kept, and Open and Repair
-// return the error.
+// TestFilterKeyUnreadable checks that Open and Repair return the I/O error of a secret that cannot
+// be read, and keep the secret.
 func TestFilterKeyUnreadable(t *testing.T) {
 	mem := vfstest.NewMem()
 	db := mustOpen(t, "db", keyedOptions(mem))
@@ -304,9 +305,9 @@ func TestFilterKeyUnreadable(t *testing.T) {
 	mustCheck(t, "db", keyedOptions(mem))
 }
 
-// TestFilterKeyForbidden checks that the data can be read without permission to read the
-// secret, for example after a run by another user: only speed depends on it. The secret is
-// not replaced, and with KeyedFilters no filter is built without it.
+// TestFilterKeyForbidden checks that the data can be read without permission to read the secret,
+// for example after a run by another user: only speed depends on it. The secret must not be
+// replaced, and with KeyedFilters no filter may be built without it.
 func TestFilterKeyForbidden(t *testing.T) {
 	const n = 2000
 	path := filepath.Join("db", "FILTERKEY")
@@ -367,8 +368,8 @@ func TestFilterKeyForbidden(t *testing.T) {
 	}
 }
 
-// TestFilterKeyForbiddenRanges: with KeyedFilters, tables that are written without permission to
-// read the secret have no range filter either.
+// TestFilterKeyForbiddenRanges checks that, with KeyedFilters, tables that are written without
+// permission to read the secret have no range filters either.
 func TestFilterKeyForbiddenRanges(t *testing.T) {
 	options := func(fsys vfs.FS) *Options {
 		o := keyedOptions(fsys)
@@ -410,9 +411,9 @@ func TestFilterKeyForbiddenRanges(t *testing.T) {
 	}
 }
 
-// TestParentThatCannotBeRead checks that a database and a checkpoint can be created in a
-// directory that can be searched but not read, such as one of mode 0711: it cannot be
-// opened for the sync that would make the new entry durable.
+// TestParentThatCannotBeRead checks that a database and a checkpoint can be created in a directory
+// that can be searched but not read, such as one of mode 0711: it cannot be opened for the sync
+// that would make the new entry durable.
 func TestParentThatCannotBeRead(t *testing.T) {
 	mem := vfstest.NewMem()
 	parent := filepath.FromSlash("/home/other/parent")
@@ -444,7 +445,7 @@ func TestParentThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// A secret that was written survives a power cut.
+// TestFilterKeyDurable checks that a new secret survives a power cut.
 func TestFilterKeyDurable(t *testing.T) {
 	mem := vfstest.NewMem()
 	if err := errors.Join(mem.MkdirAll("db"), mem.SyncDir(".")); err != nil {
@@ -468,7 +469,7 @@ func TestFilterKeyOptions(t *testing.T) {
 	}
 }
 
-// Only the owner may read the secret.
+// TestFilterKeyMode checks that only the owner may read the secret.
 func TestFilterKeyMode(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no modes")
@@ -484,9 +485,9 @@ func TestFilterKeyMode(t *testing.T) {
 	}
 }
 
-// TestChosenKeys attacks a store: the attacker knows its keys and options, builds a copy,
-// and looks up absent keys that are false positives of the copy's filters. Each costs a
-// block read if filters are not keyed.
+// TestChosenKeys attacks a store whose keys and options are known: the attacker builds a copy and
+// looks up absent keys that are false positives of the copy's filters. Each costs a block read,
+// unless filters are keyed.
 func TestChosenKeys(t *testing.T) {
 	const n, chosen = 20000, 200
 	load := func(keyed bool) *DB {

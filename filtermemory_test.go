@@ -11,8 +11,8 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// TestFilterMemoryIsACap fills a database under several budgets and checks throughout that
-// filters take no more, and finally that all keys are found.
+// TestFilterMemoryIsACap fills a database under several budgets and checks throughout that filters
+// take no more, and finally that all keys are found.
 func TestFilterMemoryIsACap(t *testing.T) {
 	for _, budget := range []int64{1, 20 << 10, 60 << 10, 1 << 30} {
 		t.Run(fmt.Sprint(budget), func(t *testing.T) {
@@ -76,8 +76,8 @@ func TestFilterMemoryIsACap(t *testing.T) {
 	}
 }
 
-// TestFilterMemoryFollowsHeat looks up absent keys in one part of the key space and
-// expects its units to be loaded within seconds; then in another part.
+// TestFilterMemoryFollowsHeat looks up absent keys in one part of the key space, and then in
+// another, and expects the units of that part to be loaded within seconds.
 func TestFilterMemoryFollowsHeat(t *testing.T) {
 	const keys = 200000
 	db := mustOpen(t, t.TempDir(), &sift.Options{
@@ -154,9 +154,8 @@ func TestPlanFilters(t *testing.T) {
 	}
 }
 
-// TestFilterMemoryCapsRanges: range filters count against the budget too; however small it
-// is, there are no false negatives, and if it is large enough, ranges without keys are
-// excluded.
+// TestFilterMemoryCapsRanges checks that range filters count against the budget, too: however small
+// it is, there are no false negatives, and if it is large enough, ranges without keys are excluded.
 func TestFilterMemoryCapsRanges(t *testing.T) {
 	const keys = 40000
 	for _, tt := range []struct {

@@ -11,8 +11,8 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// TestFilterSlabs: filters that are loaded and dropped with the traffic, while the tables stay,
-// leave no memory behind.
+// TestFilterSlabs checks that filters that are loaded and dropped as the traffic changes, while the
+// tables stay, leak no memory.
 func TestFilterSlabs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes filters of more than 8 MiB")

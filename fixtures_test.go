@@ -135,8 +135,8 @@ func checkDir(t *testing.T, dir string) {
 	}
 }
 
-// TestWrongFilter shows that a table's RocksDB Bloom filter is used: the fixture's is built
-// over one key that is absent, so Get finds nothing.
+// TestWrongFilter checks that a table's RocksDB Bloom filter is used: that of the fixture holds
+// only one absent key, so Get finds nothing.
 func TestWrongFilter(t *testing.T) {
 	from := fixtures.Dir(t)
 	dir := copyDir(t, filepath.Join(from, "superset/cpp-full-lying"))
@@ -206,8 +206,8 @@ var corruptDirs = []struct {
 	{"cpp-table-truncated", readError},
 }
 
-// TestCorruptFixtures opens damaged databases. Each gives the right data or an error that names
-// a file, and never silently fewer keys; Repair recovers what can be read.
+// TestCorruptFixtures opens damaged databases: each must give the right data or an error that names
+// a file, and never silently fewer keys. Repair must recover what can be read.
 func TestCorruptFixtures(t *testing.T) {
 	from := fixtures.Dir(t)
 	for _, c := range corruptDirs {
@@ -357,7 +357,8 @@ func readAll(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-// TestForeignTables reads tables of formats that are not LevelDB's.
+// TestForeignTables checks that tables of formats that are not LevelDB's are reported as
+// unsupported.
 func TestForeignTables(t *testing.T) {
 	from := fixtures.Dir(t)
 	for _, name := range []string{"rocksdb-7.8.3_fv5_crc_bloom.sst", "pebble-2.1.7_f2_bloom.sst"} {
@@ -409,8 +410,8 @@ func TestForeignTables(t *testing.T) {
 	}
 }
 
-// TestDeleteRangeOtherTables deletes ranges of databases that other engines have written, whose
-// tables have no properties, also while a snapshot is open.
+// TestDeleteRangeOtherTables deletes ranges from databases of other engines, whose tables have no
+// properties, with and without an open snapshot.
 func TestDeleteRangeOtherTables(t *testing.T) {
 	from := fixtures.Dir(t)
 	for _, f := range fixtureDirs {
@@ -447,7 +448,7 @@ func TestDeleteRangeOtherTables(t *testing.T) {
 	}
 }
 
-// TestOtherFilters: LevelDB's own filters exclude absent keys, and Check counts them.
+// TestOtherFilters checks that LevelDB's own filters exclude absent keys, and Check counts them.
 func TestOtherFilters(t *testing.T) {
 	from := fixtures.Dir(t)
 	for _, f := range fixtureDirs {

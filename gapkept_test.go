@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestDeleteRangeLeavesGap: DeleteRange leaves a gap, so that the next iterator does not walk over
-// the keys that were deleted one by one.
+// TestDeleteRangeLeavesGap checks that DeleteRange leaves a gap, so that the next iterator does not
+// walk over the keys that were deleted one by one.
 func TestDeleteRangeLeavesGap(t *testing.T) {
 	d, err := Open(t.TempDir(), nil)
 	if err != nil {
@@ -54,8 +54,9 @@ func deletedKeys(t *testing.T, held ...string) (*DB, *Iter) {
 	return d, it
 }
 
-// TestWalkUsesGapsOfItsStart: a walk uses the gaps with which it was started, even if they have
-// been cut since. With others it would begin at the iterator's arbitrary position.
+// TestWalkUsesGapsOfItsStart checks that a walk uses the gap with which it was started, even if the
+// gaps have been cleared since. Without it, the walk would begin wherever the iterator happens to
+// be.
 func TestWalkUsesGapsOfItsStart(t *testing.T) {
 	d, it := deletedKeys(t, "first", "last")
 	mid := []byte("key00500")
@@ -79,7 +80,8 @@ func TestWalkUsesGapsOfItsStart(t *testing.T) {
 	}
 }
 
-// TestSeekLTNil: nil is the empty key, even if a gap extends to the end of all keys.
+// TestSeekLTNil checks that SeekLT treats nil as the empty key, even if a gap extends to the end of
+// all keys.
 func TestSeekLTNil(t *testing.T) {
 	_, it := deletedKeys(t, "first")
 	if it.SeekLT(nil) {
@@ -100,7 +102,7 @@ func TestSeekLTNil(t *testing.T) {
 	}
 }
 
-// TestSeekLTNilBounds: SeekLT(nil) stays within the bounds next to a gap.
+// TestSeekLTNilBounds checks that SeekLT(nil) stays within the bounds next to a gap.
 func TestSeekLTNilBounds(t *testing.T) {
 	d, all := deletedKeys(t, "a", "j")
 	for range 2 {
@@ -117,7 +119,8 @@ func TestSeekLTNilBounds(t *testing.T) {
 }
 
 // TestGapsAtTheirEnds compares all ranges and seeks that begin or end in, at or next to a gap with
-// a list of the keys: while gaps are being recorded within bounds, and when all are known.
+// a list of the keys, first while gaps are being recorded within bounds, and then when all are
+// known.
 func TestGapsAtTheirEnds(t *testing.T) {
 	const all = 251
 	key := func(i int) []byte { return []byte{byte(i)} }
@@ -240,8 +243,8 @@ func TestGapsAtTheirEnds(t *testing.T) {
 	}
 }
 
-// TestGapGrows: an iterator that begins at a gap extends it over the few tombstones after it,
-// unless a key may have been put there that the iterator does not see.
+// TestGapGrows checks that an iterator that begins at a gap extends it over the few tombstones
+// after it, unless a key that the iterator does not see may have been put there.
 func TestGapGrows(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -292,8 +295,8 @@ func TestGapGrows(t *testing.T) {
 	}
 }
 
-// TestOldIteratorsAddNoGap: a walk over deleted keys does not hide a key that was put among them
-// after its iterator was created.
+// TestOldIteratorsAddNoGap checks that an iterator's walk over deleted keys hides no key that was
+// put among them after the iterator was created.
 func TestOldIteratorsAddNoGap(t *testing.T) {
 	for _, before := range []bool{false, true} {
 		for _, after := range []bool{false, true} {

@@ -14,9 +14,9 @@ import (
 	"github.com/siftdb/sift/internal/testhook"
 )
 
-// TestGapsGiveTheSameAnswers applies many deletions, mostly of runs of keys, to databases
-// that record gaps, few gaps, and none: scans in both directions, with bounds and
-// prefixes, on snapshots and old iterators, must give the same results.
+// TestGapsGiveTheSameAnswers applies many deletions, mostly of runs of keys, to databases that
+// record many gaps, few, or none: scans in both directions, with bounds and prefixes, on snapshots
+// and old iterators, must give the same results.
 func TestGapsGiveTheSameAnswers(t *testing.T) {
 	const keys = 2000
 	name := func(i int) []byte { return fmt.Appendf(nil, "k%d/%04d", i/500, i) }
@@ -156,8 +156,8 @@ func TestGapsGiveTheSameAnswers(t *testing.T) {
 	}
 }
 
-// TestGapsAndWriters: the next iterator finds a key that was put, even if others walk over
-// deleted keys around it meanwhile.
+// TestGapsAndWriters checks that the next iterator finds a key that was put, even while others walk
+// over deleted keys around it.
 func TestGapsAndWriters(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{MemtableBytes: 256 << 10})
 	defer mustClose(t, db)
@@ -225,7 +225,7 @@ func TestGapsAndWriters(t *testing.T) {
 	walkers.Wait()
 }
 
-// TestGapsGrowBesideWriters: a key that was put is found while the first key is deleted
+// TestGapsGrowBesideWriters checks that a key that was put is found while the first key is deleted
 // again and again, so that the gap before it grows.
 func TestGapsGrowBesideWriters(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{MemtableBytes: 256 << 10})

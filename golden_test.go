@@ -26,8 +26,8 @@ var goldenOptions = map[string]sift.Options{
 	"ranges":  {RangeFilter: filter.Range(12, 0), Prefix: sift.PrefixUpTo('/', 1)},
 }
 
-// TestReleases opens the databases that each release has written, each with tables, a log
-// that was not flushed, overwritten and deleted keys, and finds in them what was written.
+// TestReleases checks that the databases that each release has written can be read and hold what
+// was written: tables, a log that was not flushed, overwritten and deleted keys.
 func TestReleases(t *testing.T) {
 	if *updateGolden != "" {
 		writeGolden(t, filepath.Join("testdata", "releases", *updateGolden))

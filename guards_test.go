@@ -34,8 +34,8 @@ func uncached(fs vfs.FS) *Options {
 	return o
 }
 
-// Of several failures of the MANIFEST or the log the first is returned, and nothing is done after
-// it.
+// TestFailsOnce checks that the first failure of the MANIFEST or the log is returned by everything
+// after it, and that nothing is written after it.
 func TestFailsOnce(t *testing.T) {
 	mem := vfstest.NewMem()
 	db := mustOpen(t, "db", uncached(mem))
@@ -87,8 +87,8 @@ func TestFailsOnce(t *testing.T) {
 	}
 }
 
-// TestNothingRemovedAfterFailure: when the last iterator over an older version is closed, the
-// tables that only this version has are removed, but not after the MANIFEST has failed.
+// TestNothingRemovedAfterFailure checks that closing the last iterator over an old version removes
+// the tables that only this version has, but not after the MANIFEST has failed.
 func TestNothingRemovedAfterFailure(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		mem := vfstest.NewMem()
@@ -118,8 +118,8 @@ func TestNothingRemovedAfterFailure(t *testing.T) {
 	}
 }
 
-// TestClosedWhileReading: reads that keep a version, so that Close does not wait for them, return
-// ErrClosed if the database is closed before they read a table.
+// TestClosedWhileReading checks that reads that hold a version, so that Close does not wait for
+// them, return ErrClosed if the database is closed before they read a table.
 func TestClosedWhileReading(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	prefix := &hookedPrefix{Prefixer: FixedPrefix(1)}
@@ -162,8 +162,8 @@ func TestClosedWhileReading(t *testing.T) {
 	}
 }
 
-// TestScanEnds: a loop over Scan closes its iterator, however it ends, so the tables that it has
-// read can be removed.
+// TestScanEnds checks that a loop over Scan closes its iterator, however the loop ends, so that the
+// tables that it has read can be removed.
 func TestScanEnds(t *testing.T) {
 	for _, end := range []string{"no more keys", "break", "panic", "Goexit"} {
 		mem := vfstest.NewMem()
@@ -196,7 +196,8 @@ func TestScanEnds(t *testing.T) {
 	}
 }
 
-// An edit that does not fit the version is not recorded, nor is any edit after it.
+// TestEditThatDoesNotFit checks that an edit that does not fit the version is not written to the
+// MANIFEST, nor is anything written after it.
 func TestEditThatDoesNotFit(t *testing.T) {
 	mem := vfstest.NewMem()
 	db := mustOpen(t, "db", uncached(mem))
@@ -216,7 +217,8 @@ func TestEditThatDoesNotFit(t *testing.T) {
 	mustClose(t, db)
 }
 
-// A batch that has rejected an operation rejects later ones and cannot be written.
+// TestBatchKeepsItsError checks that a batch that has rejected an operation rejects later ones and
+// cannot be written.
 func TestBatchKeepsItsError(t *testing.T) {
 	cause := errors.New("too large")
 	b := Batch{err: cause}
@@ -245,7 +247,8 @@ func TestBatchKeepsItsError(t *testing.T) {
 	}
 }
 
-// Compact returns an error when a table that it should rewrite cannot be written.
+// TestRewriteFails checks that Compact returns an error when it cannot write the new version of a
+// table, and succeeds later.
 func TestRewriteFails(t *testing.T) {
 	mem := vfstest.NewMem()
 	o := uncached(mem)
@@ -272,7 +275,8 @@ func TestRewriteFails(t *testing.T) {
 	mustClose(t, db)
 }
 
-// In a database with a secret, a level whose policy cannot be keyed has unkeyed filters.
+// TestPartlyKeyed checks that, in a database with a secret, a level whose policy cannot be keyed
+// has unkeyed filters.
 func TestPartlyKeyed(t *testing.T) {
 	o := keyedOptions(vfstest.NewMem())
 	mustClose(t, mustOpen(t, "db", o))
@@ -285,8 +289,8 @@ func TestPartlyKeyed(t *testing.T) {
 	mustClose(t, db)
 }
 
-// GetMany returns the error of any of its reads, and of a table that cannot be opened, at each kind
-// of level.
+// TestGetManyErrors checks that GetMany returns the error of any of its reads, and that of a table
+// that cannot be opened, in level 0 and below.
 func TestGetManyErrors(t *testing.T) {
 	const n = 400
 	keys := make([][]byte, n)
@@ -412,8 +416,8 @@ func writeFile(t *testing.T, fs vfs.FS, path string, b []byte) {
 	}
 }
 
-// LevelDB may have split a key's entries over two adjacent tables: the second is read too, and its
-// error is returned.
+// TestNeighborFails checks that the second of two adjacent tables is read, too, if both may have
+// entries of a key, as LevelDB may write them, and that its error is returned.
 func TestNeighborFails(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	db := mustOpen(t, "db", uncached(faulty))
@@ -474,7 +478,8 @@ func TestNeighborFails(t *testing.T) {
 	mustClose(t, db)
 }
 
-// A canceled Check returns ctx.Err(), whatever faults it has found before.
+// TestCheckCanceled checks that a canceled Check returns ctx.Err(), whatever faults it has found
+// before.
 func TestCheckCanceled(t *testing.T) {
 	mem := vfstest.NewMem()
 	db := mustOpen(t, "db", uncached(mem))
@@ -499,8 +504,8 @@ func TestCheckCanceled(t *testing.T) {
 	}
 }
 
-// If a log does not fit into memory, recovery writes tables; if that fails, Open fails, and
-// succeeds later.
+// TestRecoveryCannotFlush checks that Open fails if recovery cannot write the tables of a log that
+// does not fit into a memtable, and that a later Open succeeds.
 func TestRecoveryCannotFlush(t *testing.T) {
 	const n = 2000
 	mem := vfstest.NewMem()
@@ -550,7 +555,8 @@ func TestRecoveryCannotFlush(t *testing.T) {
 	}
 }
 
-// A damaged log that cannot be read to its end does not count as torn.
+// TestUnreadableBehindDamage checks that a damaged log that cannot be read to its end does not
+// count as torn: Open returns the I/O error.
 func TestUnreadableBehindDamage(t *testing.T) {
 	mem := vfstest.NewMem()
 	o := uncached(mem)
@@ -617,8 +623,8 @@ func oneFile(t *testing.T, fs vfs.FS, ext string) string {
 	return filepath.Join("db", names[0])
 }
 
-// A log that lost its end, before one that was never used and so proves nothing: the torn end is
-// cut off and reported.
+// TestCutBeforeUnusedLog checks that the torn end of a log is cut off and reported if the log after
+// it was never used: such a log does not prove that anything is missing.
 func TestCutBeforeUnusedLog(t *testing.T) {
 	mem := vfstest.NewMem()
 	faulty := vfstest.Inject(mem)
@@ -664,8 +670,8 @@ func TestCutBeforeUnusedLog(t *testing.T) {
 	}
 }
 
-// The key range of a table without properties is read from its blocks; failing to read them is not
-// damage.
+// TestKeyRangeUnreadable checks that the key range of a table without properties is read from its
+// blocks, and that failing to read them is not damage.
 func TestKeyRangeUnreadable(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	db := mustOpen(t, "db", uncached(faulty))
@@ -714,8 +720,8 @@ func TestManifestBehindLog(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestDeleteRangeKeepsNewer: a table with an entry from after a call of DeleteRange began is not
-// dropped.
+// TestDeleteRangeKeepsNewer checks that DeleteRange does not drop a table with an entry that was
+// written after the call began.
 func TestDeleteRangeKeepsNewer(t *testing.T) {
 	db, _ := memDB(t)
 	if err := errors.Join(db.Put([]byte("a"), nil, NoSync), db.Flush()); err != nil {
@@ -732,8 +738,8 @@ func TestDeleteRangeKeepsNewer(t *testing.T) {
 	}
 }
 
-// TestVersionsInManyTables: of tables that begin and end with the same key, the newest with a
-// visible entry determines the result, or its error does.
+// TestVersionsInManyTables checks that, of tables that begin and end with the same key, the newest
+// one with a visible entry determines the result; if it cannot be read, its error is returned.
 func TestVersionsInManyTables(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	db := mustOpen(t, "db", uncached(faulty))
@@ -767,8 +773,8 @@ func TestVersionsInManyTables(t *testing.T) {
 	faulty.SetFaults()
 }
 
-// TestReserveFileNumbers: the next file number is above those of all files, unless that would leave
-// none.
+// TestReserveFileNumbers checks that the next file number is above those of all files, unless that
+// would leave no number.
 func TestReserveFileNumbers(t *testing.T) {
 	for name, want := range map[string]uint64{
 		"CURRENT": 7, "000006.ldb": 7, "000007.ldb": 8, "000008.log": 9, "MANIFEST-000009": 10,
@@ -783,8 +789,8 @@ func TestReserveFileNumbers(t *testing.T) {
 	}
 }
 
-// TestRepairSequence: the last sequence number that Repair takes from batches is that of their last
-// operation; empty batches do not count.
+// TestRepairSequence checks that the last sequence number that Repair takes from batches is that of
+// their last operation; empty batches do not count.
 func TestRepairSequence(t *testing.T) {
 	d := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, d)
@@ -805,8 +811,8 @@ func TestRepairSequence(t *testing.T) {
 	}
 }
 
-// TestRepairLevel: Repair puts everything into the first level whose target size it does not
-// exceed, or into the last.
+// TestRepairLevel checks that Repair puts all tables into the first level whose target size they do
+// not exceed, or into the last.
 func TestRepairLevel(t *testing.T) {
 	d := &DB{opts: Options{LevelBaseBytes: 10, LevelMultiplier: 10}}
 	for bytes, want := range map[int64]int{0: 1, 10: 1, 11: 2, 100: 2, 101: 3, 1e6: 6, 1e6 + 1: 6, 1e12: 6} {
@@ -816,8 +822,9 @@ func TestRepairLevel(t *testing.T) {
 	}
 }
 
-// TestLastSequences: the last sequence number of the format can be used, but none after it;
-// transactions need those from ownSeq on for their own writes.
+// TestLastSequences checks that writes can use the last sequence number of the format, and none
+// after it, and that transactions that write cannot begin at ownSeq: they need the numbers from
+// there on for their own writes.
 func TestLastSequences(t *testing.T) {
 	one := func(yield func(Op, error) bool) { yield(Op{Key: []byte("c")}, nil) }
 	ingest := func(d *DB) error { return d.Ingest(context.Background(), one) }
@@ -862,8 +869,9 @@ func TestLastSequences(t *testing.T) {
 	}
 }
 
-// TestCheckpointDuringIngest: the tables of an Ingest are in the version before their sequence
-// number is visible. A checkpoint taken in between has them, and so its MANIFEST has the number.
+// TestCheckpointDuringIngest checks a checkpoint taken when the tables of an Ingest are in the
+// version and their sequence number is not yet visible: it has the tables, so its MANIFEST must
+// have the number.
 func TestCheckpointDuringIngest(t *testing.T) {
 	mem := vfstest.NewMem()
 	db := mustOpen(t, "db", uncached(mem))
@@ -896,8 +904,8 @@ func TestCheckpointDuringIngest(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestFailedOpenLeavesNoTables: an Open that has written tables from a log and then fails removes
-// them.
+// TestFailedOpenLeavesNoTables checks that an Open that fails removes the tables that it has
+// written from a log.
 func TestFailedOpenLeavesNoTables(t *testing.T) {
 	mem := vfstest.NewMem()
 	db := mustOpen(t, "db", uncached(mem))
@@ -941,8 +949,8 @@ func TestFailedOpenLeavesNoTables(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestManifestOfManyTables: where the snapshot of the version exceeds the size at which a new
-// MANIFEST is started, that does not happen with each edit.
+// TestManifestOfManyTables checks that an edit does not always start a new MANIFEST if the snapshot
+// of the version alone exceeds the size at which one is started.
 func TestManifestOfManyTables(t *testing.T) {
 	o := uncached(vfstest.NewMem())
 	o.manifestBytes = 1
@@ -976,8 +984,8 @@ func TestManifestOfManyTables(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestFileNumbersRunOut: next to a file with the last number that a name may hold nothing is
-// written, since files with higher numbers would not be found again.
+// TestFileNumbersRunOut checks that nothing is written next to a file with the highest number that
+// a name may hold: files with higher numbers would not be found again.
 func TestFileNumbersRunOut(t *testing.T) {
 	mem := vfstest.NewMem()
 	mustClose(t, mustOpen(t, "db", uncached(mem)))
@@ -1005,8 +1013,8 @@ func TestFileNumbersRunOut(t *testing.T) {
 	}
 }
 
-// TestNewerIsNotSeen: the iterator of a snapshot skips entries that were written later, in both
-// directions, and among tombstones, too.
+// TestNewerIsNotSeen checks that the iterator of a snapshot skips entries that were written later,
+// in both directions, even among tombstones.
 func TestNewerIsNotSeen(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -1054,8 +1062,8 @@ func TestNewerIsNotSeen(t *testing.T) {
 	}
 }
 
-// TestFindIgnoresNewer: DeleteRange ignores a tombstone that may not be durable: it does not hide a
-// value.
+// TestFindIgnoresNewer checks that DeleteRange ignores a tombstone that may not be durable: it must
+// not hide a value.
 func TestFindIgnoresNewer(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -1072,8 +1080,8 @@ func TestFindIgnoresNewer(t *testing.T) {
 	}
 }
 
-// TestSequenceOfTables: the last sequence number is at least that of any table's first and last
-// key, and Repair, without a MANIFEST, finds that of the newest entry.
+// TestSequenceOfTables checks that the last sequence number is at least that of the first and last
+// key of every table, and that Repair, without a MANIFEST, finds that of the newest entry.
 func TestSequenceOfTables(t *testing.T) {
 	ikey := func(seq uint64) []byte { return base.AppendInternalKey(nil, []byte("key"), seq, base.KindSet) }
 	for _, c := range []struct{ manifest, smallest, largest, want uint64 }{
@@ -1108,7 +1116,8 @@ func TestSequenceOfTables(t *testing.T) {
 	wantKeys(t, db, swallowKeys)
 }
 
-// TestIterRoom: the buffers that an iterator begins with do not overlap, and take all of the room.
+// TestIterRoom checks that the initial buffers of an iterator do not overlap, and that together
+// they fill iterRoom.
 func TestIterRoom(t *testing.T) {
 	var r iterRoom
 	r.init()

@@ -58,8 +58,8 @@ func numbered(from, to, step int, value string) map[string]string {
 	return m
 }
 
-// TestIngest ingests over, between and after keys in memory, in level 0 and in deeper
-// levels, and checks everything that could see too much or too little.
+// TestIngest ingests over, between and after keys in memory, in level 0 and in deeper levels, and
+// checks all reads that could see too much or too little.
 func TestIngest(t *testing.T) {
 	prepare := map[string]func(t *testing.T, db *sift.DB){
 		"empty":     func(t *testing.T, db *sift.DB) {},
@@ -159,8 +159,8 @@ func TestIngest(t *testing.T) {
 	}
 }
 
-// TestIngestLevels checks that keys after all others go directly to the deepest level,
-// and not through level 0.
+// TestIngestLevels checks that keys after all others go directly to the deepest level, bypassing
+// level 0.
 func TestIngestLevels(t *testing.T) {
 	o := &sift.Options{MemtableBytes: 64 << 10, TableBytes: 16 << 10, DisableAutoCompaction: true}
 	testhook.Apply(o, testhook.Settings{FS: vfstest.NewMem()})
@@ -182,7 +182,8 @@ func TestIngestLevels(t *testing.T) {
 	}
 }
 
-// TestIngestTableSizes: the tables of a large ingestion grow, and it is found in them.
+// TestIngestTableSizes checks that a large Ingest writes larger tables into deeper levels, and that
+// all of its keys are found.
 func TestIngestTableSizes(t *testing.T) {
 	const tableBytes = 2 << 10
 	o := &sift.Options{MemtableBytes: 8 << 10, TableBytes: tableBytes, LevelBaseBytes: 8 << 10, LevelMultiplier: 4, BlockBytes: 256, DisableCompression: true, DisableAutoCompaction: true}
@@ -208,9 +209,9 @@ func TestIngestTableSizes(t *testing.T) {
 	}
 }
 
-// TestIngestConflicts checks that transactions conflict with what was ingested since
-// they began, wherever it is by then, including transactions that began while it was
-// being written to tables.
+// TestIngestConflicts checks that transactions conflict with what was ingested since they began,
+// wherever it is by then. That includes transactions that began while it was being written to
+// tables.
 func TestIngestConflicts(t *testing.T) {
 	for _, compact := range []bool{false, true} {
 		x := newTxs(t, &sift.Options{DisableAutoCompaction: true})
@@ -278,9 +279,8 @@ func TestIngestConflicts(t *testing.T) {
 	}
 }
 
-// TestIngestGaps checks that iterators do not skip keys ingested into empty ranges,
-// whether these were recorded as gaps before or an older iterator walks over them
-// afterwards.
+// TestIngestGaps checks that iterators do not skip keys ingested into empty ranges, whether these
+// ranges were recorded as gaps before or an older iterator walks over them afterwards.
 func TestIngestGaps(t *testing.T) {
 	for _, walk := range []string{"before", "after", "both", "after, flushed"} {
 		o := &sift.Options{DisableAutoCompaction: true}
@@ -449,8 +449,8 @@ func countAll(t *testing.T, db *sift.DB) int {
 	return len(allOf(t, it, err))
 }
 
-// TestIngestBesideOthers ingests generations of keys while others write, read and run
-// transactions: no reader sees two generations at once, and no update is lost.
+// TestIngestBesideOthers ingests generations of keys while others write, read and run transactions:
+// no reader may see two generations at once, and no update may be lost.
 func TestIngestBesideOthers(t *testing.T) {
 	o := &sift.Options{MemtableBytes: 16 << 10, TableBytes: 8 << 10, LevelBaseBytes: 32 << 10}
 	testhook.Apply(o, testhook.Settings{FS: vfstest.NewMem()})

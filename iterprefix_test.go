@@ -121,8 +121,9 @@ func TestPrefixFilters(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestEachPrefix scans random ranges of paths of any depth, with and without a range filter: the
-// results are those of a sorted list, and ranges below absent directories cost hardly any reads.
+// TestEachPrefix checks random ranges of paths of any depth, with and without a range filter: the
+// results must be those of a sorted list, and tables must be skipped for ranges below absent
+// directories.
 func TestEachPrefix(t *testing.T) {
 	for _, delimiter := range []byte{'/', 0xff} {
 		for _, ranges := range []filter.RangePolicy{nil, filter.Range(12, 0)} {
@@ -195,7 +196,8 @@ type everyOther struct{ sift.Prefixer }
 
 func (p everyOther) PrefixLen(key []byte) int { return p.Prefixer.PrefixLen(key) - 1 }
 
-// An iterator over an absent prefix costs one small allocation: itself.
+// TestAbsentPrefixAllocs checks that an iterator over an absent prefix costs one allocation: the
+// iterator itself.
 func TestAbsentPrefixAllocs(t *testing.T) {
 	db, _ := prefixDB(t, t.TempDir(), 100, &sift.Options{Prefix: sift.PrefixUpTo('/', 2)})
 	defer mustClose(t, db)
@@ -214,7 +216,7 @@ func TestAbsentPrefixAllocs(t *testing.T) {
 	}
 }
 
-// TestPrefixFiltersChecked checks that Check notices filters without the prefixes that their
+// TestPrefixFiltersChecked checks that Check notices filters that lack the prefixes that their
 // tables claim.
 func TestPrefixFiltersChecked(t *testing.T) {
 	dir := t.TempDir()
@@ -360,8 +362,8 @@ func hasPrefixBy(b *testing.B, db *sift.DB, way string) func(prefix []byte) bool
 	}
 }
 
-// TestIterBounds: bounds are copied, whether they fit into the iterator or not, and those of a
-// prefix are right even for bytes of 0xff.
+// TestIterBounds checks that an iterator copies its bounds, whether they fit into the iterator or
+// not, and that those of a prefix are right even for bytes of 0xff.
 func TestIterBounds(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), nil)
 	defer mustClose(t, db)
@@ -414,7 +416,7 @@ func TestIterBounds(t *testing.T) {
 	}
 }
 
-// TestPrefixRanges compares scans within random bounds, in both directions, with the list of
+// TestPrefixRanges compares scans within random bounds, in both directions, with a list of the
 // keys; prefixes extend over several tables.
 func TestPrefixRanges(t *testing.T) {
 	o := &sift.Options{Prefix: sift.FixedPrefix(9), MemtableBytes: 64 << 10, TableBytes: 16 << 10, LevelBaseBytes: 64 << 10, LevelMultiplier: 4}
@@ -494,8 +496,9 @@ func TestPrefixRanges(t *testing.T) {
 	}
 }
 
-// TestRangesAtTableEnds: a range that begins with the last key of a table finds it, with and
-// without a prefix, in level 0 and below, and one that ends with the first key does not.
+// TestRangesAtTableEnds checks that a range that begins with the last key of a table finds this
+// key, with and without a prefix, in level 0 and below, and that one that ends with the first key
+// does not.
 func TestRangesAtTableEnds(t *testing.T) {
 	for _, p := range []sift.Prefixer{nil, sift.FixedPrefix(1)} {
 		for _, compact := range []bool{false, true} {

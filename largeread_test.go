@@ -50,7 +50,7 @@ func severalLevels(t *testing.T, o Options) (*DB, map[string]string) {
 	return db, want
 }
 
-// TestLarge: lookups in a large store give the right results.
+// TestLarge checks that lookups in a large store give the right results.
 func TestLarge(t *testing.T) {
 	for name, o := range map[string]Options{
 		"ribbon": {},
@@ -135,8 +135,8 @@ func (r orderReader) MayContain(key filter.Key) bool {
 	return r.Reader.MayContain(key)
 }
 
-// TestLargePrefetches: in a large store a lookup prefetches from the filters of all levels >= 1
-// before it probes the first filter; in a small one it does not.
+// TestLargePrefetches checks that a lookup in a large store prefetches from the filters of all
+// levels >= 1 before it probes the first filter, and that one in a small store does not.
 func TestLargePrefetches(t *testing.T) {
 	var made callList
 	p := orderPolicy{filter.Ribbon(10), &made}

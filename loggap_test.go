@@ -40,8 +40,8 @@ func logOf(t *testing.T, seqs ...int) []byte {
 	return []byte(out.String())
 }
 
-// If a log does not continue where the previous one ends, recovery ends there, unless
-// something proves that the missing part was on disk.
+// TestGapBetweenLogs checks that recovery ends where a log does not continue the previous one, and
+// that it reports damage if something proves that the missing part was on disk.
 func TestGapBetweenLogs(t *testing.T) {
 	torn := func(log []byte) []byte { return log[:len(log)-3] }
 	room := func(log []byte) []byte { return append(log, make([]byte, 5000)...) }
@@ -140,6 +140,7 @@ func TestGapBetweenLogs(t *testing.T) {
 	}
 }
 
+// TestLogsAfterMissingOne checks recovery when the log that the MANIFEST names is missing.
 // goleveldb removes a log without entries for a newer one while the MANIFEST still names it. If it
 // is killed after the newer one has become full as well, there are two logs: the first must begin
 // where the MANIFEST ends, and the second where the first ends. sift removes no log that the
@@ -283,8 +284,9 @@ func fillLog(t *testing.T, db *DB, began chan struct{}) (n int) {
 	return n
 }
 
-// Writers continue while the full log is being synced. A power cut then may lose its end
-// and keep later writes.
+// TestPowerCutBetweenLogs checks that writers continue while the full log is being synced. A power
+// cut may then lose its end and keep later writes; what is recovered must be a prefix of the
+// writes.
 func TestPowerCutBetweenLogs(t *testing.T) {
 	mem, o, begin, began, release := slowLogs(t)
 	db := mustOpen(t, "db", o)
@@ -329,8 +331,8 @@ func TestPowerCutBetweenLogs(t *testing.T) {
 	mustClose(t, db)
 }
 
-// Once the old log is on disk the next write adds a mark, even if nothing is synced: from
-// then on, a missing end of the old log is damage.
+// TestMarkForOldLog checks that, once the old log is on disk, the next write adds a sync mark, even
+// if nothing is synced: from then on, a missing end of the old log is damage.
 func TestMarkForOldLog(t *testing.T) {
 	mem, o, begin, began, release := slowLogs(t)
 	db := mustOpen(t, "db", o)
@@ -371,7 +373,8 @@ func TestMarkForOldLog(t *testing.T) {
 	}
 }
 
-// A write with Sync to the new log waits until the old one is on disk.
+// TestSyncWaitsForOldLog checks that a write with Sync to the new log waits until the old one is on
+// disk.
 func TestSyncWaitsForOldLog(t *testing.T) {
 	mem, o, begin, began, release := slowLogs(t)
 	db := mustOpen(t, "db", o)
@@ -394,8 +397,8 @@ func TestSyncWaitsForOldLog(t *testing.T) {
 	mustClose(t, db)
 }
 
-// If the sync of the old log fails, no write is accepted after it (I5), including one with
-// Sync that was waiting for it; nor does Flush return without an error.
+// TestOldLogFails checks that, if the sync of the old log fails, no write is accepted after it
+// (I5), including one with Sync that was waiting for it, and that Flush returns an error.
 func TestOldLogFails(t *testing.T) {
 	for name, wait := range map[string]func(db *DB) error{
 		"a synced write": func(db *DB) error { return db.Put([]byte("waits"), nil, Sync) },
@@ -477,7 +480,8 @@ func fillMemtables(t *testing.T, db *DB, n int) (keys int) {
 	return keys
 }
 
-// Without writes with Sync, no log is synced after its header: its memtable is soon in a table.
+// TestUnsyncedLogs checks that, without writes with Sync, no log is synced after its header: its
+// memtable is soon in a table.
 func TestUnsyncedLogs(t *testing.T) {
 	_, o, blocked, release, syncs := blockTables(t)
 	db := mustOpen(t, "db", o)
@@ -497,7 +501,8 @@ func TestUnsyncedLogs(t *testing.T) {
 	mustClose(t, db)
 }
 
-// A write with Sync makes all earlier ones durable, however many logs they are in.
+// TestSyncReachesAllLogs checks that a write with Sync makes all earlier ones durable, however many
+// logs they are in.
 func TestSyncReachesAllLogs(t *testing.T) {
 	mem, o, blocked, release, _ := blockTables(t)
 	db := mustOpen(t, "db", o)
@@ -516,7 +521,8 @@ func TestSyncReachesAllLogs(t *testing.T) {
 	mustClose(t, db)
 }
 
-// A power cut leaves a prefix of the writes, however many logs had not been synced.
+// TestPowerCutAmongLogs checks that a power cut leaves a prefix of the writes, however many logs
+// had not been synced.
 func TestPowerCutAmongLogs(t *testing.T) {
 	mem, o, blocked, release, _ := blockTables(t)
 	db := mustOpen(t, "db", o)
@@ -555,8 +561,8 @@ func scanned(t *testing.T, db *DB) (n int) {
 	return n
 }
 
-// Memtables that wait together become one table, in which newer entries hide older ones and
-// snapshots see what they saw.
+// TestMemtablesFlushedTogether checks that memtables that wait together become one table, in which
+// newer entries hide older ones and snapshots see what they saw.
 func TestMemtablesFlushedTogether(t *testing.T) {
 	_, o, blocked, release, _ := blockTables(t)
 	db := mustOpen(t, "db", o)

@@ -37,8 +37,8 @@ func crashedLog(t *testing.T) (dir, log string) {
 	return dir, logs[0]
 }
 
-// TestLogTail: zeros after the records of a log are unused space. Zeros between records
-// are damage if a sync mark follows.
+// TestLogTail checks that zeros after the records of a log are unused space, and that zeros between
+// records are damage if a sync mark follows.
 func TestLogTail(t *testing.T) {
 	for _, tc := range []struct {
 		desc   string

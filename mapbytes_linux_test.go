@@ -43,8 +43,8 @@ func openTables(t *testing.T, dir string) (n int) {
 	return n
 }
 
-// TestMapBytes: tables are mapped while all of them together fit into MapBytes, and none is
-// once they do not; removed tables no longer count.
+// TestMapBytes checks that tables are mapped while all of them together fit into MapBytes, and that
+// none is mapped once they do not; removed tables no longer count.
 func TestMapBytes(t *testing.T) {
 	const limit = 1 << 20
 	dir := t.TempDir()

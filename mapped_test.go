@@ -11,8 +11,8 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// TestMappedTableTruncated: lookups, scans and compactions of tables that are truncated
-// while open, mapped or not, return errors, and the process does not crash.
+// TestMappedTableTruncated checks that lookups, scans and compactions of tables that are truncated
+// while open, mapped or not, return errors instead of crashing the process.
 func TestMappedTableTruncated(t *testing.T) {
 	for _, mapBytes := range []int64{0, -1, 100_000} {
 		t.Run(fmt.Sprint(mapBytes), func(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"weak"
 )
 
-// TestResolveMemory: the defaults are small if there is little memory, and bounded if there is
-// much.
+// TestResolveMemory checks that the defaults are small if there is little memory, and bounded if
+// there is much.
 func TestResolveMemory(t *testing.T) {
 	mapped := func(n int64) int64 {
 		if math.MaxInt == math.MaxInt32 {
@@ -55,10 +55,11 @@ func TestResolveMemory(t *testing.T) {
 	}
 }
 
-// TestDivideMemory: memtables come first, three of them with an eighth more each, then the least
-// block cache, then indexes, which get up to half of the rest, and which are assumed to take it while
-// tables are being loaded. Filters get what is left, and so does a block cache that grows, if there
-// are no filters. All of that counts twice, since it is in the heap.
+// TestDivideMemory checks how memory is divided: memtables come first, three of them with an eighth
+// more each, then the minimum of the block cache, then indexes, which get up to half of the rest
+// and are assumed to take all of it while tables are being loaded. Filters get what is left, and so
+// does a block cache that can grow, if there are no filters. All of that counts twice, since it is
+// in the heap.
 func TestDivideMemory(t *testing.T) {
 	for _, c := range []struct {
 		memory, cache                   int64
@@ -92,8 +93,8 @@ func TestDivideMemory(t *testing.T) {
 	}
 }
 
-// TestGarbageOf: for what is all that is live, the garbage is all that the heap takes beyond it: dead
-// objects, the unused parts of pages, and free pages.
+// TestGarbageOf checks that, given the size of everything live, garbageOf returns the rest of the
+// heap: dead objects, the unused parts of pages, and free pages.
 func TestGarbageOf(t *testing.T) {
 	live, dead := make([]byte, 24<<20), make([]byte, 64<<20)
 	runtime.KeepAlive(dead)
@@ -119,8 +120,8 @@ func TestGarbageOf(t *testing.T) {
 }
 
 // TestMemoryIsACap writes and reads a database whose indexes and filters do not fit into
-// Options.Memory, and checks throughout that the memory held stays within it, and that everything
-// is found.
+// Options.Memory, and checks throughout that what it holds stays within it, and that all keys are
+// found.
 func TestMemoryIsACap(t *testing.T) {
 	o := &Options{Memory: 3 << 20, MemtableBytes: 128 << 10, TableBytes: 256 << 10, BlockBytes: 128}
 	db := mustOpen(t, t.TempDir(), o)
@@ -166,7 +167,8 @@ func TestMemoryIsACap(t *testing.T) {
 	}
 }
 
-// TestFlushedMemtableIsFreed: nothing keeps the memory of a memtable that has been flushed.
+// TestFlushedMemtableIsFreed checks that nothing keeps a memtable in memory once it has been
+// flushed.
 func TestFlushedMemtableIsFreed(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &Options{cleanNow: true})
 	defer mustClose(t, db)
@@ -185,8 +187,8 @@ func TestFlushedMemtableIsFreed(t *testing.T) {
 	t.Error("the memtable is still reachable")
 }
 
-// TestMemoryOfSmallIndexes: small indexes stay in memory whatever their limit is, and filters get
-// the rest, but at least a quarter.
+// TestMemoryOfSmallIndexes checks that small indexes stay in memory, whatever their limit is, and
+// that filters get the rest, but at least a quarter.
 func TestMemoryOfSmallIndexes(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &Options{Memory: 1 << 20, MemtableBytes: 64 << 10, TableBytes: 64 << 10, BlockBytes: 128})
 	defer mustClose(t, db)
@@ -212,8 +214,8 @@ func TestMemoryOfSmallIndexes(t *testing.T) {
 	}
 }
 
-// TestCheckpointCache: a checkpoint does not change the size of the block cache, which has grown
-// into what filters leave.
+// TestCheckpointCache checks that a checkpoint does not change the size of a block cache that has
+// grown into what filters leave.
 func TestCheckpointCache(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &Options{Memory: 16 << 20})
 	defer mustClose(t, db)

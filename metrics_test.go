@@ -9,8 +9,8 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// TestBlockMetrics: databases that share a block cache count their own reads and hits, and the
-// whole cache.
+// TestBlockMetrics checks that databases that share a block cache count their own reads and hits,
+// but the bytes of the whole cache.
 func TestBlockMetrics(t *testing.T) {
 	cache := sift.NewBlockCache(1 << 20)
 	var dbs [2]*sift.DB
@@ -43,7 +43,8 @@ func TestBlockMetrics(t *testing.T) {
 	}
 }
 
-// TestLogBytes: LogBytes counts what writes add to the log, and neither flushes nor compactions.
+// TestLogBytes checks that LogBytes counts what writes add to the log, but neither flushes nor
+// compactions.
 func TestLogBytes(t *testing.T) {
 	db, err := sift.OpenMemory(&sift.Options{DisableAutoCompaction: true})
 	if err != nil {
@@ -70,7 +71,8 @@ func TestLogBytes(t *testing.T) {
 	}
 }
 
-// TestDontFillCache: a scan with DontFillCache adds no blocks to the block cache, and others do.
+// TestDontFillCache checks that a scan with DontFillCache adds no blocks to the block cache, and
+// that other scans do.
 func TestDontFillCache(t *testing.T) {
 	cache := sift.NewBlockCache(1 << 20)
 	db, err := sift.OpenMemory(&sift.Options{BlockCache: cache, DisableAutoCompaction: true})
@@ -92,8 +94,8 @@ func TestDontFillCache(t *testing.T) {
 	}
 }
 
-// TestFilterCounts: positives of a filter are true or false ones, and lookups without a filter are
-// counted apart.
+// TestFilterCounts checks that positives of a filter are counted as true or false ones, and lookups
+// without a filter separately.
 func TestFilterCounts(t *testing.T) {
 	for _, p := range []filter.Policy{alwaysYes{}, filter.None()} {
 		db, err := sift.OpenMemory(&sift.Options{Filter: p, DisableAutoCompaction: true})

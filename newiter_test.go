@@ -10,8 +10,8 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// TestNewIterMoves checks that a new iterator is before the first key, as in goleveldb,
-// and that Next and Prev return from past an end.
+// TestNewIterMoves checks that a new iterator is before the first key, as in goleveldb, and that
+// Next and Prev return from past an end.
 func TestNewIterMoves(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), nil)
 	defer mustClose(t, db)
@@ -88,8 +88,8 @@ func TestNewIterMoves(t *testing.T) {
 	}
 }
 
-// TestFailedIterStays checks that a failed iterator is at neither end: Next and Prev do
-// not skip damage.
+// TestFailedIterStays checks that a failed iterator is at neither end: Next and Prev must not skip
+// damage.
 func TestFailedIterStays(t *testing.T) {
 	dir := t.TempDir()
 	db := mustOpen(t, dir, nil)

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestFewDescriptors opens, reads, scans, writes and compacts a database with more tables
-// than the process may have descriptors.
+// TestFewDescriptors opens, reads, scans, writes and compacts a database with more tables than the
+// process may have descriptors.
 func TestFewDescriptors(t *testing.T) {
 	const dirEnv = "SIFT_TEST_FEW_DESCRIPTORS"
 	dir := os.Getenv(dirEnv)

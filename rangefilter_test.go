@@ -13,8 +13,8 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// TestRangeFilterHidesNoKey compares scans of ranges with a sorted list, over keys of
-// several shapes, some of which have tombstones in upper levels.
+// TestRangeFilterHidesNoKey compares scans of ranges with a sorted list, over keys of several
+// shapes, some of which have tombstones in upper levels.
 func TestRangeFilterHidesNoKey(t *testing.T) {
 	shapes := map[string]func(rng *rand.Rand) []byte{
 		"binary":      func(rng *rand.Rand) []byte { return binary.BigEndian.AppendUint64(nil, rng.Uint64N(1<<20)<<8) },
@@ -112,8 +112,8 @@ func TestRangeFilterHidesNoKey(t *testing.T) {
 	}
 }
 
-// TestRangeFilterReadsNoBlock: HasRange and iterators find out that a range of one
-// entity is absent without reading a block.
+// TestRangeFilterReadsNoBlock checks that HasRange and iterators find out without reading a block
+// that a range within one entity is empty.
 func TestRangeFilterReadsNoBlock(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{RangeFilter: filter.Range(20, 0), CacheBytes: -1})
 	defer mustClose(t, db)

@@ -64,7 +64,7 @@ func (o *readOrder) take() readCounts {
 	return was
 }
 
-// TestManyPrefetch: GetMany prefetches all blocks before it reads the first.
+// TestManyPrefetch checks that GetMany prefetches all blocks before it reads the first.
 func TestManyPrefetch(t *testing.T) {
 	const n = 64
 	var data bytes.Buffer
@@ -132,8 +132,8 @@ func orderReads(t *testing.T, db *DB) *readOrder {
 	return order
 }
 
-// TestManyLevels: GetMany prefetches the blocks of all levels before it reads the first, and
-// reads none that single lookups would not read.
+// TestManyLevels checks that GetMany prefetches the blocks of all levels before it reads the first,
+// and reads none that single lookups would not read.
 func TestManyLevels(t *testing.T) {
 	db, want := severalLevels(t, Options{Filter: filter.Ribbon(20), LevelFilters: []filter.Policy{filter.Ribbon(20)}})
 	defer mustClose(t, db)
@@ -169,8 +169,8 @@ func TestManyLevels(t *testing.T) {
 	}
 }
 
-// TestManyRounds: if filters exclude little or nothing, GetMany searches level after level, and
-// never prefetches more than maxAhead blocks.
+// TestManyRounds checks that GetMany searches level after level if filters exclude little or
+// nothing, and that it never prefetches more than maxAhead blocks.
 func TestManyRounds(t *testing.T) {
 	for name, p := range map[string]filter.Policy{"no filters": filter.None(), "weak filters": filter.Ribbon(1)} {
 		t.Run(name, func(t *testing.T) {

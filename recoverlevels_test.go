@@ -102,9 +102,9 @@ func wantContents(t *testing.T, what string, db *DB, want map[string]string) {
 	}
 }
 
-// TestDeepLevels checks that a database with tables in levels deeper than LevelDB's, as
-// goleveldb creates them, can be read, and that an Open for writing reduces the levels,
-// whenever the power is cut meanwhile.
+// TestDeepLevels checks that a database with tables in levels deeper than LevelDB's, as goleveldb
+// creates them, can be read, and that an Open for writing reduces the levels, whenever the power is
+// cut meanwhile.
 func TestDeepLevels(t *testing.T) {
 	for _, levels := range [][]int{
 		{7}, {9, 3, 0}, {8, 6, 5, 4, 3, 2, 0, 0}, {7, 6, 5, 4, 3, 2, 1, 0}, {13, 12, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0},
@@ -184,8 +184,8 @@ func TestDeepLevels(t *testing.T) {
 	}
 }
 
-// TestDeepDamaged opens a deep tree with unreadable tables: other levels are merged,
-// and if there are none, the error says why.
+// TestDeepDamaged opens a tree that is too deep and has unreadable tables: two other levels must be
+// merged; if there are none, the error must say why.
 func TestDeepDamaged(t *testing.T) {
 	for _, c := range []struct {
 		damaged []int // indices of tables, oldest first
@@ -220,8 +220,8 @@ func TestDeepDamaged(t *testing.T) {
 	}
 }
 
-// TestDeepLevelsLeaveNothingOpen: merged tables are closed, even if they were merged again, which
-// happens if twenty levels become six.
+// TestDeepLevelsLeaveNothingOpen checks that merged tables are closed, even those that are merged
+// again, as happens when twenty levels become six.
 func TestDeepLevelsLeaveNothingOpen(t *testing.T) {
 	mem := vfstest.NewMem()
 	var levels []int
@@ -246,8 +246,8 @@ func TestDeepLevelsLeaveNothingOpen(t *testing.T) {
 	}
 }
 
-// TestSmallestPair: the first of the pairs of adjacent levels with the fewest bytes is chosen, of
-// those whose tables can all be read.
+// TestSmallestPair checks that, of the pairs of adjacent levels whose tables can all be read, the
+// first of those with the fewest bytes is chosen.
 func TestSmallestPair(t *testing.T) {
 	readable := new(table)
 	readable.reader.Store(new(sstable.Reader))

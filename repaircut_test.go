@@ -62,10 +62,10 @@ func missingFiles(t *testing.T, fs vfs.FS, want map[string]string) (missing []st
 	return missing
 }
 
-// TestRepairCuts checks that Repair destroys nothing, whenever the power is cut: each
-// old file is in the directory or in lost, even after the Open or second Repair that
-// follows, and everything readable is recovered. If CURRENT were switched before the old
-// files are linked, an Open after a crash in between would remove them.
+// TestRepairCuts checks that Repair destroys nothing, whenever the power is cut: each old file is
+// in the directory or in lost, even after the Open or second Repair that follows, and everything
+// readable is recovered. If CURRENT were switched before the old files are linked, an Open after a
+// crash in between would remove them.
 func TestRepairCuts(t *testing.T) {
 	const n = 150
 	for _, links := range []bool{true, false} {
@@ -127,8 +127,8 @@ func TestRepairCuts(t *testing.T) {
 	}
 }
 
-// TestRepairClosesFirst checks that Repair neither renames nor removes a file that it
-// holds open, which Windows refuses.
+// TestRepairClosesFirst checks that Repair neither renames nor removes a file that it holds open,
+// which Windows refuses.
 func TestRepairClosesFirst(t *testing.T) {
 	mem := crashedDisk(t, vfstest.NewMem())
 	faulty := vfstest.Inject(mem)
@@ -155,8 +155,8 @@ func TestRepairClosesFirst(t *testing.T) {
 	}
 }
 
-// TestRepairRemovesWhatItWrote: a Repair that fails leaves no new tables and logs, which the next
-// one would read, and keep in lost.
+// TestRepairRemovesWhatItWrote checks that a Repair that fails leaves no new tables and logs, which
+// the next one would read and keep in lost.
 func TestRepairRemovesWhatItWrote(t *testing.T) {
 	mem := vfstest.NewMem()
 	db := mustOpen(t, "db", uncached(mem))

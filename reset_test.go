@@ -38,8 +38,8 @@ func putKeys(t *testing.T, db *sift.DB, keys ...string) {
 	}
 }
 
-// TestReset: an iterator that was reset is like a new one, whether its ranges were empty
-// before or afterwards, and whatever happened to tables and memtables meanwhile.
+// TestReset checks that an iterator that was reset is like a new one, whether its range was empty
+// before or is now, and whatever has happened to tables and memtables meanwhile.
 func TestReset(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{Prefix: sift.FixedPrefix(1)})
 	defer mustClose(t, db)
@@ -112,7 +112,7 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// TestResetHoldsNoTables: an iterator that is reset after a compaction no longer keeps
+// TestResetHoldsNoTables checks that an iterator that is reset after a compaction no longer keeps
 // older tables.
 func TestResetHoldsNoTables(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), nil)
@@ -151,8 +151,8 @@ func TestResetHoldsNoTables(t *testing.T) {
 	}
 }
 
-// TestResetOfViews: Reset uses the snapshot or transaction that the iterator is from, and
-// fails when that has ended.
+// TestResetOfViews checks that Reset uses the snapshot or transaction that the iterator belongs to,
+// and fails when that has ended.
 func TestResetOfViews(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), nil)
 	putKeys(t, db, "a")

@@ -41,8 +41,8 @@ func TestWorthLogging(t *testing.T) {
 	}
 }
 
-// A flush or compaction that keeps failing is logged from time to time. When the fault
-// is gone, the next Flush or write makes it retry.
+// TestRepeatedFailures checks that a flush or compaction that keeps failing is logged from time to
+// time, and that the next Flush or write retries it when the fault is gone.
 func TestRepeatedFailures(t *testing.T) {
 	for _, c := range []struct {
 		what string
@@ -116,8 +116,8 @@ func TestRepeatedFailures(t *testing.T) {
 	}
 }
 
-// TestRetryPauseEnds: however long the pause after a failure has become, a caller that gets its
-// error, a job and Close end it at once.
+// TestRetryPauseEnds checks that a caller that gets the error, a job, and Close end the pause after
+// a failure at once, however long it has become.
 func TestRetryPauseEnds(t *testing.T) {
 	for what, end := range map[string]func(d *DB){
 		"a write": func(d *DB) {

@@ -57,8 +57,8 @@ func anonymous(t *testing.T) uint64 {
 	return 0
 }
 
-// TestMemoryMetrics: Metrics.Memory is within a tenth of the process's memory, in a process
-// that does nothing else, has filled its cache and a memtable, and has compacted before.
+// TestMemoryMetrics checks that Metrics.Memory is within a tenth of the process's memory, in a
+// process that does nothing else, has filled its cache and a memtable, and has compacted before.
 func TestMemoryMetrics(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector, which the short tests run under, needs memory, too")
@@ -113,8 +113,8 @@ func TestMemoryMetrics(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestLargeValuesMemory: memory for large values is returned to the system soon after they
-// are flushed.
+// TestLargeValuesMemory checks that memory for large values is returned to the system soon after
+// they are flushed.
 func TestLargeValuesMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector, which the short tests run under, needs memory, too")
@@ -217,7 +217,7 @@ func TestFilterMemoryMetrics(t *testing.T) {
 	}
 }
 
-// TestManyDatabases: a process can have hundreds of databases with default options.
+// TestManyDatabases checks that a process can have hundreds of databases with default options.
 func TestManyDatabases(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector, which the short tests run under, takes memory of its own")

@@ -22,8 +22,8 @@ func (p *hookedPrefix) PrefixLen(key []byte) int {
 	return p.Prefixer.PrefixLen(key)
 }
 
-// TestSnapshotClosedMeanwhile: a read of a snapshot that is closed meanwhile fails. It must not
-// miss a key that a compaction has dropped since.
+// TestSnapshotClosedMeanwhile checks that a read of a snapshot that is closed meanwhile fails. It
+// must not miss a key that a compaction has dropped since.
 func TestSnapshotClosedMeanwhile(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	prefix := &hookedPrefix{Prefixer: FixedPrefix(1)}
@@ -100,7 +100,8 @@ func TestSnapshotClosedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestSnapshotSequence: the sequence number of a snapshot is that of the last write before it.
+// TestSnapshotSequence checks that the sequence number of a snapshot is that of the last write
+// before it.
 func TestSnapshotSequence(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -119,8 +120,8 @@ func TestSnapshotSequence(t *testing.T) {
 	}
 }
 
-// TestSnapshotClose: a second Close does nothing, even if another snapshot is of the same moment.
-// Reads of a closed snapshot fail, and its iterators continue.
+// TestSnapshotClose checks that a second Close does nothing, even if another snapshot has the same
+// sequence number. Reads of a closed snapshot fail, and its iterators continue.
 func TestSnapshotClose(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)

@@ -16,8 +16,8 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// The disk fails at one operation of a call, for each operation in turn: the call
-// returns the error, except for the operations listed here.
+// TestNoErrorIsSwallowed fails each disk operation of a call in turn: the call must return the
+// error, except for the operations listed here.
 func TestNoErrorIsSwallowed(t *testing.T) {
 	// Open ignores tables that cannot be opened; lookups report them.
 	tables := map[string]int{"size .ldb": anyNumber, "open .ldb": anyNumber, "read .ldb": anyNumber}

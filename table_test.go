@@ -32,8 +32,8 @@ func manyTables(t *testing.T, dir string, fsys vfs.FS, keys int) {
 	mustClose(t, db)
 }
 
-// TestTransientOpenError: lookups, scans and compactions retry opening a table after a lack of
-// descriptors or an I/O error.
+// TestTransientOpenError checks that lookups, scans and compactions retry opening a table after a
+// lack of descriptors or an I/O error.
 func TestTransientOpenError(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.EIO} {
 		for _, kind := range []vfstest.OpKind{vfstest.OpOpen, vfstest.OpReadAt} {
@@ -75,8 +75,8 @@ func TestTransientOpenError(t *testing.T) {
 	}
 }
 
-// TestMaxOpenFiles: lookups in more tables than Options.MaxOpenFiles find all keys, and no more
-// table files than that are open afterwards.
+// TestMaxOpenFiles checks that lookups in more tables than Options.MaxOpenFiles find all keys and
+// leave no more table files open than that.
 func TestMaxOpenFiles(t *testing.T) {
 	const most, keys = 3, 500
 	faulty := vfstest.Inject(vfstest.NewMem())
@@ -104,8 +104,8 @@ func TestMaxOpenFiles(t *testing.T) {
 	}
 }
 
-// TestDamageIsLocal: a damaged table causes errors only for keys and ranges within it, not for
-// keys between it and its neighbors.
+// TestDamageIsLocal checks that a damaged table causes errors only for keys and ranges within it,
+// not for keys between it and its neighbors.
 func TestDamageIsLocal(t *testing.T) {
 	mem := vfstest.NewMem()
 	manyTables(t, "db", mem, 500)
@@ -167,7 +167,8 @@ func TestDamageIsLocal(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestCompacted: a table is compacted if it has one entry per key and no tombstones.
+// TestCompacted checks that a table counts as compacted if it has one entry per key and no
+// tombstones.
 func TestCompacted(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -197,8 +198,8 @@ func TestCompacted(t *testing.T) {
 	}
 }
 
-// TestManifestTailIsReported: Open and Check report that the torn end of the MANIFEST was
-// ignored.
+// TestManifestTailIsReported checks that Open and Check report that the torn end of the MANIFEST
+// was ignored.
 func TestManifestTailIsReported(t *testing.T) {
 	dir := t.TempDir()
 	manyTables(t, dir, nil, 10)
@@ -229,7 +230,7 @@ func TestManifestTailIsReported(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestWriteKeepsNoBatch: the write path does not keep a caller's batch in memory.
+// TestWriteKeepsNoBatch checks that the write path does not keep a caller's batch in memory.
 func TestWriteKeepsNoBatch(t *testing.T) {
 	db := mustOpen(t, "db", &Options{FS: vfstest.NewMem()})
 	var b Batch

@@ -13,8 +13,8 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// TestTwoNames: if a table has a file under each of its two names, the file with the size in the
-// MANIFEST is used.
+// TestTwoNames checks that, if a table has a file under each of its two names, the file with the
+// size in the MANIFEST is used.
 func TestTwoNames(t *testing.T) {
 	const ldb, sst = "000007.ldb", "000007.sst"
 	for _, c := range []struct {
@@ -59,8 +59,8 @@ func TestTwoNames(t *testing.T) {
 	}
 }
 
-// TestTableOfAnother: a table that does not have the number or the keys that the MANIFEST says, or
-// none, is damaged.
+// TestTableOfAnother checks that a table counts as damaged if its number, size or keys are not
+// those in the MANIFEST, or if it is empty.
 func TestTableOfAnother(t *testing.T) {
 	mem := vfstest.NewMem()
 	db := mustOpen(t, "db", uncached(mem))
@@ -98,8 +98,8 @@ func TestTableOfAnother(t *testing.T) {
 	}
 }
 
-// TestUnnamedPolicy: a table whose properties do not say which policy has built its filter has an
-// unknown one, so BuildFilters rewrites it.
+// TestUnnamedPolicy checks that a filter counts as one of an unknown policy if the table's
+// properties do not name its policy, so that BuildFilters rewrites the table.
 func TestUnnamedPolicy(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)

@@ -26,7 +26,7 @@ func reads(ops *atomic.Int64) vfstest.Fault {
 	}}
 }
 
-// TestOpenReadsNoTable: Open does no operation on tables, however many there are.
+// TestOpenReadsNoTable checks that Open does no operations on tables, however many there are.
 func TestOpenReadsNoTable(t *testing.T) {
 	for _, o := range []Options{{}, {ReadOnly: true}, {FilterMemory: 1 << 10}} {
 		faulty := vfstest.Inject(vfstest.NewMem())
@@ -48,8 +48,8 @@ func TestOpenReadsNoTable(t *testing.T) {
 	}
 }
 
-// TestLoadLate: everything that reads works with tables that have not been loaded, each
-// call on its own database, with and without I/O errors.
+// TestLoadLate checks that every call that reads works with tables that have not been loaded, with
+// and without I/O errors. Each call has its own database.
 func TestLoadLate(t *testing.T) {
 	const n = 300
 	key := func(i int) []byte { return fmt.Appendf(nil, "key%05d", i) }
@@ -184,8 +184,7 @@ func TestLoadLate(t *testing.T) {
 	}
 }
 
-// TestLoadOnce: lookups that need one table at once read its parts once, and the loader
-// does not read them again.
+// TestLoadOnce checks that concurrent lookups that need the same table read its parts once.
 func TestLoadOnce(t *testing.T) {
 	mem := vfstest.NewMem()
 	manyTables(t, "db", mem, 500)
@@ -213,8 +212,8 @@ func TestLoadOnce(t *testing.T) {
 	}
 }
 
-// TestHungLoad: while the read of one table hangs, lookups in others and writes continue.
-// Close waits for the loader, which loads no further tables.
+// TestHungLoad checks that, while the read of one table hangs, lookups in others and writes
+// continue. Close waits for the loader, which loads no further tables.
 func TestHungLoad(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	manyTables(t, "db", faulty, 500)

@@ -9,8 +9,8 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// TestTableSizes: tables are larger in deeper levels, so that there are fewer of them, and all
-// keys are found.
+// TestTableSizes checks that tables are larger in deeper levels, so that there are fewer of them,
+// and that all keys are found.
 func TestTableSizes(t *testing.T) {
 	const tableBytes, keys = 2 << 10, 4000
 	db := mustOpen(t, "db", &Options{

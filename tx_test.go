@@ -121,7 +121,7 @@ func TestTxWriteSkew(t *testing.T) {
 	x.ends(b, true)
 }
 
-// A write skew over a range, into which each transaction inserts a key.
+// TestTxPhantom checks a write skew over a range, into which each transaction inserts a key.
 func TestTxPhantom(t *testing.T) {
 	x := newTxs(t, nil)
 	x.set("booking/09", "")
@@ -136,7 +136,7 @@ func TestTxPhantom(t *testing.T) {
 	x.ends(b, true)
 }
 
-// The same with an absent key.
+// TestTxAbsentKey checks a write skew over an absent key.
 func TestTxAbsentKey(t *testing.T) {
 	x := newTxs(t, nil)
 	a, b := x.begin(), x.begin()
@@ -150,9 +150,9 @@ func TestTxAbsentKey(t *testing.T) {
 	x.ends(b, true)
 }
 
-// Fekete, O'Neil and O'Neil, A Read-Only Transaction Anomaly Under Snapshot Isolation
-// (SIGMOD Record 2004): the report sees the deposit and not the withdrawal, whose
-// penalty is only right if it came first.
+// TestTxReadOnlyAnomaly is from Fekete, O'Neil and O'Neil, A Read-Only Transaction Anomaly Under
+// Snapshot Isolation (SIGMOD Record 2004): the report sees the deposit and not the withdrawal,
+// whose penalty is only right if it came first.
 func TestTxReadOnlyAnomaly(t *testing.T) {
 	x := newTxs(t, nil)
 	x.set("x", "0")
@@ -192,7 +192,8 @@ func TestTxBlindWritesAndReadersDoNotConflict(t *testing.T) {
 	}
 }
 
-// Reads of a transaction, writes of others, and whether they conflict.
+// TestTxRanges checks which writes of others conflict with what a transaction has read by
+// iterators.
 func TestTxRanges(t *testing.T) {
 	first := func(it *sift.Iter) { it.First() }
 	for _, c := range []struct {
@@ -268,8 +269,9 @@ func TestTxRanges(t *testing.T) {
 	}
 }
 
-// A newer entry is found wherever it is by then: full memtables, tables of any level,
-// even if it is a tombstone and the key has no other entry.
+// TestTxFindsNewerEntriesInTables checks that a commit finds a newer entry wherever it is by then,
+// in a full memtable or a table of any level, even if it is a tombstone and the key has no other
+// entry.
 func TestTxFindsNewerEntriesInTables(t *testing.T) {
 	for _, wait := range []string{"memtable", "flush", "compact"} {
 		for _, del := range []bool{false, true} {
@@ -327,9 +329,9 @@ func TestTxFindsNewerEntriesInTables(t *testing.T) {
 	}
 }
 
-// Transactions against a map: reads of all kinds see the snapshot and their own writes,
-// iterators see what was written before their creation, and discarded transactions
-// write nothing.
+// TestTxModel compares transactions with a map: reads of all kinds see the snapshot and the
+// transaction's own writes, iterators see what was written before their creation, and discarded
+// transactions write nothing.
 func TestTxModel(t *testing.T) {
 	for name, o := range optionSets() {
 		t.Run(name, func(t *testing.T) {
@@ -483,7 +485,8 @@ func (x *txs) walk(rng *rand.Rand, it *sift.Iter, want map[string]string, from [
 	}
 }
 
-// A loop may write to the range that it iterates over: it does not see its own writes.
+// TestTxWritesWhileIterating checks that a loop may write to the range that it iterates over, and
+// does not see its own writes.
 func TestTxWritesWhileIterating(t *testing.T) {
 	x := newTxs(t, nil)
 	fill(t, x.db, 100, "key%03d")
@@ -571,7 +574,8 @@ func TestTxLimits(t *testing.T) {
 	}
 }
 
-// A transaction that has lived too long fails, and compactions may drop the entries that it saw.
+// TestTxLifetime checks that a transaction that has lived too long fails, so that compactions may
+// drop the entries that it saw.
 func TestTxLifetime(t *testing.T) {
 	x := newTxs(t, &sift.Options{TxLifetime: time.Nanosecond, DisableAutoCompaction: true}) // only the flush below ends it
 	x.set("a", "1")
@@ -678,7 +682,8 @@ func TestTxEnds(t *testing.T) {
 	closed("Transact", x.db.Transact(context.Background(), func(*sift.Tx) error { return nil }))
 }
 
-// TestTxOfReadOnlyDatabase: transactions on a database that was opened read-only are read-only.
+// TestTxOfReadOnlyDatabase checks that transactions on a database that was opened read-only are
+// read-only.
 func TestTxOfReadOnlyDatabase(t *testing.T) {
 	dir := t.TempDir()
 	db := mustOpen(t, dir, nil)
@@ -793,8 +798,8 @@ func TestTransact(t *testing.T) {
 	}
 }
 
-// Many goroutines add to counters in transactions, with concurrent plain writes of other keys,
-// some in large batches: no update is lost, and all transactions commit.
+// TestTxCounters adds to counters in concurrent transactions, with concurrent plain writes of other
+// keys, some in large batches: no update may be lost, and all transactions must commit.
 func TestTxCounters(t *testing.T) {
 	x := newTxs(t, &sift.Options{MemtableBytes: 64 << 10})
 	const workers, each = 8, 60

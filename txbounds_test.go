@@ -7,8 +7,8 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// TestTxReadsTheNewest: reading the last write before a transaction is no conflict, even if
-// others write meanwhile.
+// TestTxReadsTheNewest checks that reading the last write before a transaction is no conflict, even
+// if others write meanwhile.
 func TestTxReadsTheNewest(t *testing.T) {
 	for _, flush := range []bool{false, true} {
 		x := newTxs(t, &sift.Options{DisableAutoCompaction: true})
@@ -27,8 +27,8 @@ func TestTxReadsTheNewest(t *testing.T) {
 	}
 }
 
-// TestTxRangesInTables: a newer entry is found in a table whose last key is where the range
-// begins, and in one within an unbounded range; a table next to the range is no conflict.
+// TestTxRangesInTables checks that a commit finds a newer entry in a table whose last key is where
+// the range begins, and in one within an unbounded range; a table next to the range is no conflict.
 func TestTxRangesInTables(t *testing.T) {
 	for _, c := range []struct {
 		key      string
@@ -57,8 +57,8 @@ func TestTxRangesInTables(t *testing.T) {
 	}
 }
 
-// TestTxWalks: the keys that an iterator has passed over since its seek, forward and backward,
-// are read, and no others.
+// TestTxWalks checks that the keys that an iterator has passed over since its seek, forward and
+// backward, count as read, and no others.
 func TestTxWalks(t *testing.T) {
 	walks := map[string]func(it *sift.Iter){
 		"seek b":       func(it *sift.Iter) { it.SeekGE([]byte("b")) },

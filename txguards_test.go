@@ -19,8 +19,8 @@ func expireNow(db *DB, tx *Tx) {
 	db.snapshots.expire(time.Now())
 }
 
-// TestTxExpiresWhileReading: a read of a transaction that expires meanwhile fails. It might have
-// missed what a compaction has dropped since.
+// TestTxExpiresWhileReading checks that a read of a transaction that expires meanwhile fails: it
+// might have missed what a compaction has dropped since.
 func TestTxExpiresWhileReading(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	prefix := &hookedPrefix{Prefixer: FixedPrefix(1)}
@@ -80,8 +80,8 @@ func TestTxExpiresWhileReading(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// TestTxForgets: iterators of a transaction that has read too much continue, in both directions,
-// and record nothing more.
+// TestTxForgets checks that iterators of a transaction that has read too much continue, in both
+// directions, and that nothing more is recorded.
 func TestTxForgets(t *testing.T) {
 	o := uncached(vfstest.NewMem())
 	o.TxBytes = 16 << 10
@@ -127,8 +127,8 @@ func TestTxForgets(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// TestTxTooLarge: a transaction whose reads or writes take too much memory fails, and so do all its
-// methods after that.
+// TestTxTooLarge checks that a transaction whose reads or writes take too much memory fails, and
+// that all its methods fail after that.
 func TestTxTooLarge(t *testing.T) {
 	o := uncached(vfstest.NewMem())
 	o.TxBytes = 16 << 10
@@ -171,8 +171,7 @@ func TestTxTooLarge(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// TestCheckOfClosed: a transaction that looks for conflicts in a database that has been closed
-// fails.
+// TestCheckOfClosed checks that looking for conflicts in a database that has been closed fails.
 func TestCheckOfClosed(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	tx, err := db.Begin(nil)
@@ -185,7 +184,8 @@ func TestCheckOfClosed(t *testing.T) {
 	}
 }
 
-// TestConflictInFullMemtable: a transaction finds a conflict in a memtable that is being flushed.
+// TestConflictInFullMemtable checks that a transaction finds a conflict in a memtable that is being
+// flushed.
 func TestConflictInFullMemtable(t *testing.T) {
 	_, o, blocked, release, _ := blockTables(t)
 	db := mustOpen(t, "db", o)
@@ -215,8 +215,8 @@ func TestConflictInFullMemtable(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestLeaderDecides: a transaction that was sent back too often is checked by the leader itself,
-// which refuses it if what it has read has changed, cannot be read, or is no longer kept.
+// TestLeaderDecides checks that the leader itself checks a transaction that was sent back too
+// often, and refuses it if what it has read has changed, cannot be read, or is no longer kept.
 func TestLeaderDecides(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -264,8 +264,8 @@ func TestLeaderDecides(t *testing.T) {
 
 var errUnreadable = errors.New("unreadable")
 
-// TestLargeBatchBesideTx: transactions conflict with a batch too large for the list of recent writes
-// if they have read one of its keys, and only then.
+// TestLargeBatchBesideTx checks that transactions conflict with a batch too large for the list of
+// recent writes if they have read one of its keys, and only then.
 func TestLargeBatchBesideTx(t *testing.T) {
 	db, _ := memDB(t)
 	var txs []*Tx
@@ -297,8 +297,8 @@ func TestLargeBatchBesideTx(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// TestCheckedGroup: a transaction is not in one group with more than maxCheckedBytes before it, but
-// in the next, which checks it.
+// TestCheckedGroup checks that a transaction with more than maxCheckedBytes before it in a commit
+// group is left for the next group, which checks it.
 func TestCheckedGroup(t *testing.T) {
 	for _, more := range []int{0, 1} {
 		db, faulty := memDB(t)
@@ -340,8 +340,8 @@ func TestCheckedGroup(t *testing.T) {
 	}
 }
 
-// TestTransactReadOnly: a transaction that only reads is not queued with those that conflict, and
-// its function may not write.
+// TestTransactReadOnly checks that a transaction that only reads is not queued with those that
+// conflict, and that its function may not write.
 func TestTransactReadOnly(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -359,8 +359,9 @@ func TestTransactReadOnly(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// TestJointBegins: the first member of a joint transaction may be too old or too large to commit;
-// a closed database, and a joint transaction that is being committed, take no member.
+// TestJointBegins checks that the first member of a joint transaction may be too old or too large
+// to commit, and that neither a closed database nor a joint transaction that is being committed
+// takes members.
 func TestJointBegins(t *testing.T) {
 	o := uncached(vfstest.NewMem())
 	o.TxLifetime, o.TxBytes = time.Nanosecond, 4<<10
@@ -404,7 +405,7 @@ func TestJointBegins(t *testing.T) {
 	}
 }
 
-// TestForkOfExpired: a copy of a transaction that has expired has expired, too, and ends without
+// TestForkOfExpired checks that a copy of an expired transaction has expired, too, and ends without
 // touching the list of snapshots.
 func TestForkOfExpired(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
@@ -434,8 +435,8 @@ func TestForkOfExpired(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// TestTriesByDefault: zero Tries are the default, the first try is not queued while there are few
-// conflicts, and later ones are; the first of them do not pause.
+// TestTriesByDefault checks that zero Tries means the default, that the first try is not queued
+// while there are few conflicts, and that later ones are; the first of them do not pause.
 func TestTriesByDefault(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)

@@ -147,7 +147,8 @@ func TestJoint(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// A member that has read too much and so cannot write does not prevent others from writing.
+// TestJointReadsTooMuch checks that a member that has read too much, and so cannot write, does not
+// prevent others from writing.
 func TestJointReadsTooMuch(t *testing.T) {
 	o := uncached(vfstest.NewMem())
 	o.TxBytes = 16 << 10
@@ -171,8 +172,9 @@ func TestJointReadsTooMuch(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// If others write what one member has read, none commits. A member whose function returned an
-// error after seeing uncommitted writes returns ErrConflict instead.
+// TestJointConflict checks that no member commits if others write what one member has read. A
+// member whose function returned an error after seeing uncommitted writes returns ErrConflict
+// instead.
 func TestJointConflict(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -201,7 +203,8 @@ func TestJointConflict(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// A transaction that takes long is left out, and those before it and after it commit.
+// TestJointLeavesOut checks that a transaction that takes long is left out, and that those before
+// it and after it commit.
 func TestJointLeavesOut(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -238,8 +241,8 @@ func TestJointLeavesOut(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// Concurrent transactions that end in all possible ways, with plain writes between: each that
-// returned nil counts once, and the others not at all.
+// TestJointStress runs concurrent transactions that end in all possible ways, with plain writes
+// between: each that returned nil must count once, and the others not at all.
 func TestJointStress(t *testing.T) {
 	o := uncached(vfstest.NewMem())
 	o.TxBytes = 256 << 10
@@ -320,7 +323,8 @@ func TestJointStress(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// TestJointSync: a joint transaction is synced if one of its members is without NoSync.
+// TestJointSync checks that a joint transaction is synced if one of its members does not have
+// NoSync.
 func TestJointSync(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -363,8 +367,8 @@ func TestJointSync(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// TestJointHeat: each conflict of a first try outside the queue heats it, each success cools it,
-// down to zero; while it is hot, all first tries but one in probeEvery join it.
+// TestJointHeat checks that each conflict of a first try outside the queue heats it, and that each
+// success cools it, down to zero; while it is hot, all first tries but one in probeEvery join it.
 func TestJointHeat(t *testing.T) {
 	var q jointQueue
 	q.tried(false)
@@ -395,7 +399,7 @@ func TestJointHeat(t *testing.T) {
 	}
 }
 
-// TestJointGivesUp: a call that stops waiting for its turn leaves the queue.
+// TestJointGivesUp checks that a call that stops waiting for its turn leaves the queue.
 func TestJointGivesUp(t *testing.T) {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -417,8 +421,8 @@ func TestJointGivesUp(t *testing.T) {
 	}
 }
 
-// TestJointCanceled: a transaction whose ctx is canceled while it waits for its turn, or as it gets
-// it, does not run.
+// TestJointCanceled checks that a transaction does not run if its context is canceled while it
+// waits for its turn or as it gets it.
 func TestJointCanceled(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -439,8 +443,8 @@ func TestJointCanceled(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// TestJointLeaveOut: a joint transaction is committed without the call whose turn it is when that
-// takes too long, and only then, and once.
+// TestJointLeaveOut checks that a joint transaction is committed without the call whose turn it is
+// if, and only if, that call takes too long, and only once.
 func TestJointLeaveOut(t *testing.T) {
 	long := time.Now().Add(-time.Hour)
 	for _, c := range []struct {
@@ -465,8 +469,8 @@ func TestJointLeaveOut(t *testing.T) {
 	}
 }
 
-// TestJointPatience: a call whose turn does not come in time runs by itself. One that is a member
-// commits the joint transaction when another call takes too long.
+// TestJointPatience checks that a call whose turn does not come in time runs by itself, and that a
+// member commits the joint transaction when another call takes too long.
 func TestJointPatience(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -485,8 +489,8 @@ func TestJointPatience(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// TestJointCounts: the commit of a joint transaction counts once for each of its members, not for
-// calls that only wait for it. If there was a single call, it cools the queue.
+// TestJointCounts checks that the commit of a joint transaction counts once for each of its
+// members, and not for calls that only wait for it. If it had a single call, it cools the queue.
 func TestJointCounts(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -518,8 +522,8 @@ func TestJointCounts(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// TestJointFull: a joint transaction takes at most maxRiders calls, and no further ones once it
-// has maxJointBytes; the next call in the queue then begins another.
+// TestJointFull checks that a joint transaction takes at most maxRiders calls, and no further ones
+// once it has maxJointBytes; the next call in the queue then begins another.
 func TestJointFull(t *testing.T) {
 	for _, c := range []struct {
 		riders, bytes int
@@ -556,9 +560,9 @@ func TestJointFull(t *testing.T) {
 	}
 }
 
-// TestJointExpires: when a joint transaction is too old, its members run again, each alone, and so
-// does the call that is running; those that wait join another one. Only a first member that is too
-// old by itself fails.
+// TestJointExpires checks that, when a joint transaction is too old, its members and the call that
+// is running run again, each alone, and those that wait join another one. Only a first member that
+// is too old by itself fails.
 func TestJointExpires(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -587,8 +591,8 @@ func TestJointExpires(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// TestJointOutlivesMembers: a joint transaction that has grown older than Options.TxLifetime while
-// its members ran, none of which took that long, does not make them fail.
+// TestJointOutlivesMembers checks that a joint transaction that has become older than
+// Options.TxLifetime while its members ran does not make them fail if none of them took that long.
 func TestJointOutlivesMembers(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)

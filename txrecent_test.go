@@ -26,8 +26,8 @@ func memDB(t *testing.T) (*DB, *vfstest.Faulty) {
 	return db, faulty
 }
 
-// TestWritesAfter: a write counts if its sequence number is above the given one, not if it
-// is equal.
+// TestWritesAfter checks that a write counts if its sequence number is above the given one, and not
+// if it is equal.
 func TestWritesAfter(t *testing.T) {
 	var w recentWrites
 	var b Batch
@@ -46,9 +46,9 @@ func TestWritesAfter(t *testing.T) {
 	}
 }
 
-// TestFirstNewTable: a table whose number is a transaction's firstFile is checked: if a
-// log was created ahead, the first table written after the transaction began has that
-// number.
+// TestFirstNewTable checks that a commit checks a table whose number is the transaction's
+// firstFile: if a log was created ahead, the first table written after the transaction began has
+// that number.
 func TestFirstNewTable(t *testing.T) {
 	db, _ := memDB(t)
 	tx, err := db.Begin(nil)
@@ -65,7 +65,7 @@ func TestFirstNewTable(t *testing.T) {
 	}
 }
 
-// Compares a read set with the list of what was added to it.
+// TestReadSet compares a read set with a list of what was added to it.
 func TestReadSet(t *testing.T) {
 	for _, others := range []int{0, 2 * fewKeys} { // keys with the same hash are distinct
 		var s readSet
@@ -112,8 +112,8 @@ func TestReadSet(t *testing.T) {
 	}
 }
 
-// Recent writes: no write after a covered sequence number is missed, even across runs, and
-// their memory stays bounded.
+// TestRecentWrites checks that recent writes miss no write after a covered sequence number, even
+// across runs, and that their memory stays bounded.
 func TestRecentWrites(t *testing.T) {
 	rng := rand.New(rand.NewPCG(18, 2))
 	var w recentWrites
@@ -170,8 +170,8 @@ func TestRecentWrites(t *testing.T) {
 	}
 }
 
-// TestRunIsFull: a run of recent writes is followed by another one when it has enough keys, or bytes
-// of keys.
+// TestRunIsFull checks that a run of recent writes is followed by another one when it has enough
+// keys, or enough bytes of keys.
 func TestRunIsFull(t *testing.T) {
 	for _, c := range []struct {
 		keys, bytes int
@@ -187,8 +187,8 @@ func TestRunIsFull(t *testing.T) {
 	}
 }
 
-// The leader finds conflicting writes after a transaction's own check: in earlier groups,
-// and before it in the same group.
+// TestLeaderFindsConflicts checks that the leader finds conflicting writes that came after a
+// transaction's own check: in earlier groups, and before it in the same group.
 func TestLeaderFindsConflicts(t *testing.T) {
 	for _, c := range []struct {
 		desc  string
@@ -287,7 +287,8 @@ func awaitQueue(t *testing.T, db *DB, n int) {
 	}
 }
 
-// A transaction that the leader cannot decide on is not written, and checks again.
+// TestLeaderSendsBack checks that a transaction that the leader cannot decide on is not written,
+// and is checked again.
 func TestLeaderSendsBack(t *testing.T) {
 	db, _ := memDB(t)
 	tx, err := db.Begin(nil)
@@ -317,7 +318,8 @@ func TestLeaderSendsBack(t *testing.T) {
 	}
 }
 
-// Without transactions that may write, the leader keeps no recent writes.
+// TestNothingIsKeptWithoutTransactions checks that the leader keeps no recent writes while there
+// are no transactions that may write.
 func TestNothingIsKeptWithoutTransactions(t *testing.T) {
 	db, _ := memDB(t)
 	ro, err := db.Begin(&TxOptions{ReadOnly: true})
@@ -356,8 +358,8 @@ func TestNothingIsKeptWithoutTransactions(t *testing.T) {
 	}
 }
 
-// If a table that a commit has to check cannot be read, the commit returns the error and
-// writes nothing.
+// TestCheckReportsReadErrors checks that a commit returns the error of a table that it has to check
+// and cannot read, and writes nothing.
 func TestCheckReportsReadErrors(t *testing.T) {
 	for _, ranged := range []bool{false, true} {
 		db, faulty := memDB(t)
@@ -399,7 +401,8 @@ func TestCheckReportsReadErrors(t *testing.T) {
 	}
 }
 
-// TestTxWithoutLifetime: with a negative Options.TxLifetime, a transaction does not become too old.
+// TestTxWithoutLifetime checks that a negative Options.TxLifetime means that transactions do not
+// become too old.
 func TestTxWithoutLifetime(t *testing.T) {
 	o := uncached(vfstest.NewMem())
 	o.TxLifetime = -1

@@ -10,8 +10,8 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// TestWalkAhead deletes keys after a gap one by one. The gap follows, as long as there is an
-// iterator now and then, up to the first live key.
+// TestWalkAhead deletes the keys after a gap one by one and checks that the gap follows, up to the
+// first live key, as long as there is an iterator now and then.
 func TestWalkAhead(t *testing.T) {
 	d, err := Open(t.TempDir(), nil)
 	if err != nil {
@@ -102,7 +102,7 @@ func TestWalkAhead(t *testing.T) {
 	first()
 }
 
-// TestWalkAheadBatches: the gap follows batches of deletions, however large they are.
+// TestWalkAheadBatches checks that the gap follows batches of deletions, however large they are.
 func TestWalkAheadBatches(t *testing.T) {
 	for _, size := range []int{1, aheadEvery - 1, aheadEvery + 1, 1000, 20_000} {
 		d, err := Open(t.TempDir(), nil)
@@ -149,8 +149,8 @@ func TestWalkAheadBatches(t *testing.T) {
 	}
 }
 
-// TestWalkAheadEnds: if many tombstones lie between a gap and a run of deletions, no write walks
-// over all of them.
+// TestWalkAheadEnds checks that, if many tombstones lie between a gap and a run of deletions, no
+// single write walks over all of them.
 func TestWalkAheadEnds(t *testing.T) {
 	d, err := Open(t.TempDir(), nil)
 	if err != nil {
@@ -196,8 +196,8 @@ func TestWalkAheadEnds(t *testing.T) {
 	}
 }
 
-// TestDeletedRun: a run is of ascending deletions, equal keys included; a lower key begins a new one.
-// It is taken once it has enough of them.
+// TestDeletedRun checks that a run consists of ascending deletions, equal keys included, that a
+// lower key begins a new one, and that a run is taken once it has enough deletions.
 func TestDeletedRun(t *testing.T) {
 	var r deletedRun
 	for _, c := range []struct {
@@ -223,8 +223,8 @@ func TestDeletedRun(t *testing.T) {
 	}
 }
 
-// TestWalkAheadOrNot: a run is walked over if a gap ends at or before its end, and iterators have
-// used gaps lately; it may lie where there are no keys at all.
+// TestWalkAheadOrNot checks that a run is walked over if a gap ends at or before its end and
+// iterators have used gaps lately, even where there are no keys at all.
 func TestWalkAheadOrNot(t *testing.T) {
 	for _, c := range []struct {
 		name     string
