@@ -19,7 +19,7 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// bareDB is a DB without files or goroutines, for tests of what its background state leads to.
+// bareDB returns a DB without files or goroutines, for tests of its background state.
 func bareDB() *DB {
 	d := &DB{opts: Options{DisableAutoCompaction: true}}
 	d.bg.changed.L = &d.bg.mu
@@ -51,7 +51,7 @@ func TestQuiet(t *testing.T) {
 			time.AfterFunc(idleDelay/2, func() { c.change(d) })
 			begin := time.Now()
 			if got, took := d.quiet(), time.Since(begin); got != c.want || took != c.took {
-				t.Errorf("%s: %t after %v", c.name, got, took)
+				t.Errorf("%s: quiet returns %t after %v; want %t after %v", c.name, got, took, c.want, c.took)
 			}
 		})
 	}
@@ -71,7 +71,7 @@ func TestRetryPauses(t *testing.T) {
 			begin := time.Now()
 			d.retryLater(&r, "a test", errors.New("fails"), func() bool { return false })
 			if took := time.Since(begin); took != want*retryDelay {
-				t.Errorf("the pause after failure %d takes %v", i+1, took)
+				t.Errorf("the pause after failure %d takes %v, want %v", i+1, took, want*retryDelay)
 			}
 		}
 	})
@@ -94,17 +94,17 @@ func TestFullRoom(t *testing.T) {
 			}()
 			synctest.Wait()
 			if returned != (full < maxFull) {
-				t.Errorf("%d are full: it returns: %t", full, returned)
+				t.Errorf("%d full memtables: returned %t", full, returned)
 			}
 			for n := full; n > 0; n-- {
 				d.bg.change(func() { d.bg.flushes = d.bg.flushes[:n-1] })
 				synctest.Wait()
 				if returned != (n-1 < maxFull) {
-					t.Errorf("of %d, %d are left: it returns: %t", full, n-1, returned)
+					t.Errorf("%d of %d full memtables are left: returned %t", n-1, full, returned)
 				}
 			}
 			if waited != (full >= maxFull) {
-				t.Errorf("%d are full: it waited: %t", full, waited)
+				t.Errorf("%d full memtables: waited %t", full, waited)
 			}
 		})
 	}
@@ -113,13 +113,13 @@ func TestFullRoom(t *testing.T) {
 	for full := range maxFull + 1 {
 		d.bg.flushes = make([]*flushJob, full)
 		if _, err := d.bg.waitFullRoom(); (err != nil) != (full > 0) {
-			t.Errorf("%d are full, and flushes fail: %v", full, err)
+			t.Errorf("%d full memtables while flushes fail: %v", full, err)
 		}
 	}
 }
 
-// withDeletions returns a database whose table of level 0 has a number of tombstones, each above a
-// value in level 1, and then a number of values.
+// withDeletions returns a database whose only table in level 0 has the given numbers of tombstones
+// and values. Each tombstone deletes a value in level 1.
 func withDeletions(t *testing.T, deletions, values int) *DB {
 	t.Helper()
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
@@ -148,12 +148,12 @@ func withDeletions(t *testing.T, deletions, values int) *DB {
 	}
 	p := db.state.Load().version.Levels[0][0].Handle.(*table).reader.Load().Properties()
 	if p.NumDeletions != uint64(deletions) || p.NumEntries != uint64(deletions+values) {
-		t.Fatalf("%d tombstones of %d entries", p.NumDeletions, p.NumEntries)
+		t.Fatalf("%d tombstones in %d entries", p.NumDeletions, p.NumEntries)
 	}
 	return db
 }
 
-// automatic returns a DB in the state of db that chooses compactions; nothing executes them.
+// automatic returns a DB with the state of db that chooses automatic compactions but runs none.
 func automatic(db *DB) *DB {
 	d := bareDB()
 	d.opts = db.opts
@@ -180,14 +180,14 @@ func TestPickDeletions(t *testing.T) {
 		version := db.state.Load().version
 		d := automatic(db)
 		if _, got := d.pickDeletions(version); got != c.want {
-			t.Errorf("%d tombstones, %d values: %t", c.deletions, c.values, got)
+			t.Errorf("%d tombstones, %d values: picked %t", c.deletions, c.values, got)
 		}
 		if d.noDeletions == version == c.want || d.deletionsWait.Load() != c.want {
-			t.Errorf("%d tombstones, %d values: nothing to do: %t, it waits: %t", c.deletions, c.values, d.noDeletions == version, d.deletionsWait.Load())
+			t.Errorf("%d tombstones, %d values: noDeletions is set: %t, deletionsWait %t", c.deletions, c.values, d.noDeletions == version, d.deletionsWait.Load())
 		}
 		d.opts.DisableAutoCompaction = true
 		if _, got := d.pickDeletions(version); got {
-			t.Errorf("%d tombstones, %d values: without automatic compactions", c.deletions, c.values)
+			t.Errorf("%d tombstones, %d values: picked although automatic compactions are disabled", c.deletions, c.values)
 		}
 	}
 
@@ -199,14 +199,14 @@ func TestPickDeletions(t *testing.T) {
 		d.visible.Store(last + 10)
 		d.snapshots.seqs = []uint64{last - back}
 		if _, got := d.pickDeletions(version); got != (back == 0) {
-			t.Errorf("beside a snapshot from %d before the last tombstone: %t", back, got)
+			t.Errorf("with a snapshot from %d before the last tombstone: picked %t", back, got)
 		}
 		if d.noDeletions == version || !d.deletionsWait.Load() {
-			t.Error("the end of the snapshot would not be noticed")
+			t.Error("the tombstones would not be considered again when the snapshot ends")
 		}
 	}
 
-	// A table that is still to be loaded may have tombstones; one that could not be does not matter.
+	// A table that is still to be loaded may have tombstones; one that could not be loaded is ignored.
 	for _, loading := range []bool{true, false} {
 		d := automatic(db)
 		x := version.Levels[0][0].Handle.(*table)
@@ -215,7 +215,7 @@ func TestPickDeletions(t *testing.T) {
 			d.loader.done = make(chan struct{})
 		}
 		if _, got := d.pickDeletions(version); got || (d.noDeletions == version) == loading {
-			t.Errorf("a table without properties, loading %t: %t; nothing to do: %t", loading, got, d.noDeletions == version)
+			t.Errorf("a table without properties, loading %t: picked %t; noDeletions is set: %t", loading, got, d.noDeletions == version)
 		}
 		x.reader.Store(reader)
 	}
@@ -257,14 +257,14 @@ func TestDrops(t *testing.T) {
 		}},
 	} {
 		if err := c.change(); err != nil || db.state.Load().drops != 0 {
-			t.Errorf("%s: %v, and %d drops", c.what, err, db.state.Load().drops)
+			t.Errorf("%s: %v, %d drops", c.what, err, db.state.Load().drops)
 		}
 	}
 	if err := errors.Join(db.Put([]byte("key"), nil, NoSync), db.Flush()); err != nil {
 		t.Fatal(err)
 	}
 	if err := db.DeleteRange(context.Background(), nil, nil); err != nil || db.state.Load().drops != 1 {
-		t.Errorf("DeleteRange: %v, and %d drops", err, db.state.Load().drops)
+		t.Errorf("DeleteRange: %v, %d drops", err, db.state.Load().drops)
 	}
 }
 
@@ -278,7 +278,7 @@ func TestFileNumbers(t *testing.T) {
 		name := filepath.Base(op.Name)
 		if kind, num, ok := manifest.ParseName(name); op.Kind == vfstest.OpCreate && ok && kind != manifest.KindTemp {
 			if other, ok := names[num]; ok {
-				t.Errorf("%s is created after %s", name, other)
+				t.Errorf("%s has the number of %s", name, other)
 			}
 			names[num] = name
 		}
@@ -297,7 +297,7 @@ func TestFileNumbers(t *testing.T) {
 		kinds[strings.TrimLeft(filepath.Ext(name)+name[:1], "0")]++
 	}
 	if len(kinds) < 3 || len(names) < 20 {
-		t.Errorf("files %v", names)
+		t.Errorf("%d kinds of files: %v", len(kinds), names)
 	}
 }
 
@@ -381,7 +381,7 @@ func TestCloseBehindIngest(t *testing.T) {
 			want = context.Canceled
 		}
 		if err != want || !begun {
-			t.Errorf("canceled %t: %v; closed: %t", canceled, err, begun)
+			t.Errorf("canceled %t: Ingest: %v; Close was called: %t", canceled, err, begun)
 		}
 		if err := ended(t, "Close", closed); err != nil {
 			t.Error(err)
@@ -390,7 +390,7 @@ func TestCloseBehindIngest(t *testing.T) {
 		faulty.SetHook(nil)
 		db = mustOpen(t, "db", uncached(faulty))
 		if ok, err := db.Has([]byte("key004999")); ok == canceled || err != nil {
-			t.Errorf("canceled %t: after another Open: %t, %v", canceled, ok, err)
+			t.Errorf("canceled %t: after a reopen, the last key is present: %t, %v", canceled, ok, err)
 		}
 		mustClose(t, db)
 	}
@@ -438,12 +438,12 @@ func TestOtherPrefixer(t *testing.T) {
 			for _, meta := range metas {
 				x := meta.Handle.(*table)
 				if _, err := x.load(); err != nil || x.prefixes != c.want {
-					t.Errorf("%v: %t, %v", c.prefix, x.prefixes, err)
+					t.Errorf("%v: the filter is probed for prefixes: %t, %v", c.prefix, x.prefixes, err)
 				}
 			}
 		}
 		if ok, err := db.HasPrefix([]byte("key0")); !ok || err != nil {
-			t.Errorf("%v: %t, %v", c.prefix, ok, err)
+			t.Errorf("%v: HasPrefix: %t, %v", c.prefix, ok, err)
 		}
 		mustClose(t, db)
 	}
@@ -493,11 +493,11 @@ func TestTableWithoutProperties(t *testing.T) {
 	foreign := new(table)
 	foreign.reader.Store(new(sstable.Reader))
 	if foreign.compacted() {
-		t.Error("it counts as compacted")
+		t.Error("a table without properties counts as compacted")
 	}
 	var d DB
 	if !d.mayContain(&manifest.TableMeta{Handle: foreign}, []byte("key")) {
-		t.Error("it does not contain a key")
+		t.Error("a table without properties excludes a key")
 	}
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -506,14 +506,14 @@ func TestTableWithoutProperties(t *testing.T) {
 	x := own.Handle.(*table)
 	p := x.reader.Load().Properties()
 	if !x.compacted() || d.mayContain(own, []byte("key000099x")) {
-		t.Error("a table of values does not count as compacted, or contains another key")
+		t.Error("a table of values does not count as compacted, or does not exclude an absent key")
 	}
 	p.FilterPolicy = ""
 	if !d.mayContain(own, []byte("key000099x")) {
 		t.Error("the filter of an unknown policy is probed")
 	}
 	if p.Smallest = nil; x.compacted() {
-		t.Error("a table without keys in its properties counts as compacted")
+		t.Error("a table whose properties lack its keys counts as compacted")
 	}
 }
 
@@ -540,7 +540,7 @@ func TestFilterShares(t *testing.T) {
 			tables = tables[1:]
 		}
 		if level > 0 && len(metas) > 0 && (sum < 0.999 || sum > 1.001) {
-			t.Errorf("%d tables of level %d have %v", len(metas), level, sum)
+			t.Errorf("the shares of the %d tables of level %d add up to %v", len(metas), level, sum)
 		}
 	}
 	if len(version.Levels[0]) < 2 || len(version.Levels[version.Deepest]) < 2 {

@@ -24,7 +24,7 @@ func batchString(b *Batch) string {
 func TestBatchDump(t *testing.T) {
 	var b Batch
 	if got := hex.EncodeToString(b.Dump()); got != strings.Repeat("00", 12) {
-		t.Errorf("empty: %s", got)
+		t.Errorf("Dump of an empty batch: %s", got)
 	}
 	b.Put([]byte("a"), []byte("xy"))
 	b.Delete([]byte("b"))
@@ -35,7 +35,7 @@ func TestBatchDump(t *testing.T) {
 	}
 	var c Batch
 	c.Put([]byte("old"), []byte("gone"))
-	data := append([]byte{7}, b.Dump()[1:]...) // a sequence number is ignored
+	data := append([]byte{7}, b.Dump()[1:]...) // Load ignores the sequence number
 	if err := c.Load(data); err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestAppendRejected(t *testing.T) {
 	own := Batch{err: other}
 	own.Append(&rejected)
 	if own.Len() != 0 || own.Err() != other {
-		t.Errorf("to a batch that has rejected an operation: %d operations, %v", own.Len(), own.Err())
+		t.Errorf("Append to a batch that has an error: %d operations, %v", own.Len(), own.Err())
 	}
 	if b.Reset(); b.Err() != nil || b.Len() != 0 {
 		t.Errorf("after Reset: %d operations, %v", b.Len(), b.Err())
@@ -137,7 +137,7 @@ func FuzzBatchLoad(f *testing.F) {
 			}
 		}
 		if b.Len() != c.Len() || batchString(&b) != batchString(&c) {
-			t.Fatalf("%x: %d operations, %d", data, b.Len(), c.Len())
+			t.Fatalf("%x: %d operations, rebuilt: %d", data, b.Len(), c.Len())
 		}
 	})
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// Tests of calls whose context ends, whose database is closed, or whose disk fails in the middle.
+// Tests of calls during which the context ends, the database is closed, or the disk fails.
 
 func onLog(op vfstest.Op) bool { return filepath.Ext(op.Name) == ".log" }
 
@@ -73,33 +73,33 @@ func TestIngestOrNothing(t *testing.T) {
 			want += 3
 		}
 		if n != want {
-			t.Errorf("%v fails, %v: %d keys, want %d", failed, err, n, want)
+			t.Errorf("%v fails (%v): %d keys, want %d", failed, err, n, want)
 		}
 		reopen := errors.Is(err, ErrReopen)
 		if err != nil && !reopen {
-			// It can be repeated, once a failed flush has been.
+			// Ingest can be repeated once a failed flush has been retried.
 			err := putAndIngest(db, nil)
 			for begin := time.Now(); errors.Is(err, ErrTryAgain) && time.Since(begin) < 30*time.Second; {
 				err = putAndIngest(db, nil)
 			}
 			if err != nil {
-				t.Errorf("%v has failed, and then: %v", failed, err)
+				t.Errorf("%v has failed, and the next Ingest: %v", failed, err)
 			}
 			again++
 		}
 		if cerr := db.Close(); (cerr != nil) != reopen && len(failed) > 0 && failed[0].Kind != vfstest.OpClose {
-			t.Errorf("%v has failed, %v, and then Close: %v", failed, err, cerr)
+			t.Errorf("%v has failed (%v), and Close: %v", failed, err, cerr)
 		}
 		db = mustOpen(t, "db", uncached(img))
 		if n := count(db); n != before+4 && (!reopen || n != before && n != before+1) {
-			t.Errorf("%v has failed, %v: %d keys after another Open", failed, err, n)
+			t.Errorf("%v has failed (%v): %d keys after a reopen", failed, err, n)
 		}
 		named := 0
 		for _, metas := range db.state.Load().version.Levels {
 			named += len(metas)
 		}
 		if names := tableNames(t, img); len(names) != named {
-			t.Errorf("%v has failed: the files %q, and %d tables", failed, names, named)
+			t.Errorf("%v has failed: table files %q for %d tables", failed, names, named)
 		}
 		mustClose(t, db)
 		if len(failed) == 0 {
@@ -107,7 +107,7 @@ func TestIngestOrNothing(t *testing.T) {
 		}
 	}
 	if again == 0 {
-		t.Error("no Ingest failed without effect")
+		t.Error("no Ingest failed in a way that allows another one")
 	}
 }
 
@@ -138,13 +138,13 @@ func TestIngestGivesUp(t *testing.T) {
 	err := db.Ingest(ctx, func(yield func(Op, error) bool) { yield(Op{Key: []byte("key")}, nil) })
 	faulty.SetHook(nil)
 	if err != context.Canceled || log == "" {
-		t.Errorf("%v, after the log %q was created", err, log)
+		t.Errorf("Ingest: %v, after the log %q was created", err, log)
 	}
 	if names := tableNames(t, faulty); len(names) != 0 {
-		t.Errorf("the tables %q are left", names)
+		t.Errorf("the table files %q are left", names)
 	}
 	if _, err := faulty.Size(log); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("its log: %v", err)
+		t.Errorf("the log of the canceled Ingest: %v", err)
 	}
 	close(release)
 	if err := ended(t, "the other job", other); err != nil {
@@ -154,7 +154,7 @@ func TestIngestGivesUp(t *testing.T) {
 		t.Error(err)
 	}
 	if ok, err := db.Has([]byte("key")); ok || err != nil {
-		t.Errorf("it was ingested: %t, %v", ok, err)
+		t.Errorf("the key of the canceled Ingest is present: %t, %v", ok, err)
 	}
 }
 
@@ -163,11 +163,11 @@ func TestIngestGivesUp(t *testing.T) {
 func TestDeleteRangeCanceled(t *testing.T) {
 	long := bytes.Repeat([]byte("k"), 1<<10)
 	key := func(i int) []byte { return fmt.Appendf(nil, "%s%04d", long, i) }
-	const n = 1200 // more than find looks at before it asks, and more than one batch
+	const n = 1200 // more than find reads between checks of the context, and more than one batch
 	for _, c := range []struct {
 		name string
 		on   func(op vfstest.Op) bool
-		err  error // the operation fails with it; nil: the context ends, and it succeeds
+		err  error // what the operation fails with; nil: it succeeds, and the context ends
 		want error
 	}{
 		{"while it reads", func(op vfstest.Op) bool { return onTable(op) && op.Kind == vfstest.OpReadAt }, nil, context.Canceled},
@@ -212,7 +212,7 @@ func TestDeleteRangeCanceled(t *testing.T) {
 				t.Error(err)
 			}
 			if ok, err := db.HasRange(key(1), nil); ok || err != nil {
-				t.Errorf("%s, and again: %t, %v", c.name, ok, err)
+				t.Errorf("%s: HasRange after another DeleteRange: %t, %v", c.name, ok, err)
 			}
 		}
 		cancel()
@@ -266,7 +266,7 @@ func TestDeleteRangeBesideSnapshot(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	put("a", "z") // read, since it is not within the range
+	put("a", "z") // read, since the table is not within the range
 	put("k", "l") // to be dropped
 	var s *Snapshot
 	faulty.SetHook(func(op vfstest.Op) error {
@@ -280,7 +280,7 @@ func TestDeleteRangeBesideSnapshot(t *testing.T) {
 	}
 	faulty.SetHook(nil)
 	if s == nil {
-		t.Fatal("nothing was read")
+		t.Fatal("no table was read")
 	}
 	for _, key := range []string{"a", "k", "l", "z"} {
 		if v, err := s.Get([]byte(key)); string(v) != "value" || err != nil {
@@ -389,7 +389,7 @@ func TestIdleDeletions(t *testing.T) {
 	if len(tables) != 1 {
 		t.Fatalf("%d tables", len(tables))
 	}
-	// As if level 1 were much larger, but not too large.
+	// Pretend that level 1 is much larger, but not too large.
 	at := version.Levels[version.Deepest][0]
 	below := &manifest.TableMeta{Num: at.Num, Size: 100 << 10, Smallest: at.Smallest, Largest: at.Largest, Handle: at.Handle}
 	edit := &manifest.Edit{
@@ -425,7 +425,7 @@ func TestTombstoneAboveDamage(t *testing.T) {
 	}
 	newest := db.state.Load().version.Levels[0][0]
 	if p := newest.Handle.(*table).reader.Load().Properties(); p.NumDeletions != 1 {
-		t.Errorf("%d tombstones are kept", p.NumDeletions)
+		t.Errorf("%d tombstones are kept, want 1", p.NumDeletions)
 	}
 }
 
@@ -530,14 +530,14 @@ func TestWalkAheadOfClosed(t *testing.T) {
 	ops := faulty.NumOps()
 	db.walkAhead(run)
 	if faulty.NumOps() == ops || db.ahead.ns.Load() != 0 {
-		t.Errorf("%d operations, a walk of %d ns is counted", faulty.NumOps()-ops, db.ahead.ns.Load())
+		t.Errorf("tables cannot be opened: %d operations, and a walk of %d ns is counted", faulty.NumOps()-ops, db.ahead.ns.Load())
 	}
 	faulty.SetFaults()
 	mustClose(t, db)
 	ops = faulty.NumOps()
 	db.walkAhead(run)
 	if faulty.NumOps() != ops || db.ahead.ns.Load() != 0 {
-		t.Error("a closed database is walked over")
+		t.Error("walkAhead reads a closed database")
 	}
 }
 
@@ -551,7 +551,7 @@ func TestCheckStops(t *testing.T) {
 		switch {
 		case onTable(op):
 			verified = true
-		case op.Kind == vfstest.OpList && verified: // files that nothing names, after the tables
+		case op.Kind == vfstest.OpList && verified: // the search for orphans, which follows the tables
 			cancel()
 		}
 		return nil
@@ -615,10 +615,10 @@ func TestManyMissing(t *testing.T) {
 		faulty := vfstest.Inject(mem)
 		_, err := Open("db", uncached(faulty))
 		if !errors.Is(err, ErrCorruption) || strings.Count(err.Error(), "missing") != min(missing, maxOpenErrors) {
-			t.Errorf("%d are missing: %v", missing, err)
+			t.Errorf("%d tables are missing: %v", missing, err)
 		}
 		if open := faulty.OpenFiles(); len(open) > 0 {
-			t.Errorf("%d are missing, and %q are open", missing, open)
+			t.Errorf("%d tables are missing: left open: %q", missing, open)
 		}
 	}
 }
@@ -662,7 +662,7 @@ func TestDefaultLogger(t *testing.T) {
 // heap.
 func TestGarbageOfMoreThanHeap(t *testing.T) {
 	if n := garbageOf(1 << 62); n != 0 {
-		t.Errorf("%d bytes", n)
+		t.Errorf("%d bytes of garbage", n)
 	}
 }
 
@@ -714,7 +714,7 @@ func TestSnapshotReads(t *testing.T) {
 	if ok, err := s.HasPrefix([]byte("b")); ok || err != nil {
 		t.Errorf("HasPrefix: %t, %v", ok, err)
 	}
-	// Closed while NewIter looks for the tables: there is an iterator, which is closed again.
+	// If the snapshot is closed while NewIter looks for the tables, NewIter closes its iterator.
 	hook := func() { s.Close() }
 	prefix.hook.Store(&hook)
 	if it, err := s.NewIter(&IterOptions{Prefix: []byte("a")}); it != nil || err != ErrClosed || !s.closed.Load() {
@@ -768,12 +768,12 @@ func TestUnfinishedTableStays(t *testing.T) {
 		t.Error(err)
 	}
 	if n := strings.Count(out.String(), "removing an unfinished table failed"); n != 1 {
-		t.Errorf("that one could not be removed is logged %d times", n)
+		t.Errorf("the failed removal is logged %d times, want 1", n)
 	}
 	mustClose(t, db)
 	mustClose(t, mustOpen(t, "db", uncached(faulty)))
 	if _, err := faulty.Size(created); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("after the next Open: %v", err)
+		t.Errorf("the unfinished table after the next Open: %v", err)
 	}
 }
 
@@ -837,7 +837,7 @@ func TestFlushFailsWhileWriting(t *testing.T) {
 		}
 	}
 	if !errors.Is(err, ErrTryAgain) || !errors.Is(err, syscall.EIO) || n != 3 {
-		t.Errorf("write %d: %v", n, err)
+		t.Errorf("write %d fails with %v, want the third to fail", n, err)
 	}
 	if err := putAndIngest(db, nil); !errors.Is(err, ErrTryAgain) {
 		t.Errorf("Ingest: %v", err)
@@ -849,7 +849,7 @@ func TestFlushFailsWhileWriting(t *testing.T) {
 	db = mustOpen(t, "db", o)
 	for key, want := range map[string]bool{"key0": true, "key1": true, "key2": false, "b": true, "z": false} {
 		if ok, err := db.Has([]byte(key)); ok != want || err != nil {
-			t.Errorf("after another Open: %s: %t, %v", key, ok, err)
+			t.Errorf("after a reopen, %s is present: %t, %v", key, ok, err)
 		}
 	}
 	mustClose(t, db)

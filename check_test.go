@@ -14,13 +14,13 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// faultsOf checks a database and returns the faults.
+// faultsOf checks a database and returns the report and the faults.
 func faultsOf(t *testing.T, o *Options) (CheckReport, []error) {
 	t.Helper()
 	var faults []error
 	report, err := Check(context.Background(), "db", o, func(err error) { faults = append(faults, err) })
 	if err != nil || report.Faults != len(faults) {
-		t.Errorf("Check reports %d faults of %d, %v", report.Faults, len(faults), err)
+		t.Errorf("Check counts %d faults and reports %d: %v", report.Faults, len(faults), err)
 	}
 	return report, faults
 }
@@ -47,7 +47,7 @@ func TestCheckCounts(t *testing.T) {
 	}
 	mustClose(t, db)
 	report, faults := faultsOf(t, o)
-	// Neither of the two tables has an entry of the deleted key.
+	// Neither table has an entry of the deleted key.
 	if len(faults) != 0 || report.Entries != 2998 || report.Keys != 1499 || report.Tables != 2 || report.Filters != 2 || report.FilterlessBytes != 0 {
 		t.Errorf("%+v, %v", report, faults)
 	}

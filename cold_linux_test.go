@@ -36,7 +36,7 @@ func BenchmarkCold(b *testing.B) {
 			// Pages that are mapped stay in the page cache when others are dropped.
 			db := mustOpen(b, dir, &sift.Options{MapBytes: -1, CacheBytes: -1, DisableAutoCompaction: true})
 			defer mustClose(b, db)
-			db.Tables() // loads all
+			db.Tables() // loads all tables
 			b.Run("Get", func(b *testing.B) {
 				eachCold(b, dir, func(keys [][]byte) {
 					for _, key := range keys {

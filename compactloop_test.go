@@ -26,7 +26,7 @@ func ended(t *testing.T, what string, result <-chan error) error {
 	}
 }
 
-// inBackground starts a call.
+// inBackground calls fn in a goroutine; the channel receives its result.
 func inBackground(fn func() error) <-chan error {
 	result := make(chan error, 1)
 	go func() { result <- fn() }()
@@ -61,7 +61,7 @@ func TestJobsTakeTurns(t *testing.T) {
 		}
 		for begin := time.Now(); db.stats.compactions.Load()+db.stats.moves.Load() == before; time.Sleep(time.Millisecond) {
 			if time.Since(begin) > 30*time.Second {
-				t.Fatalf("round %d: nothing is compacted beside a job, after %d turns of it", i, turns.Load())
+				t.Fatalf("round %d: nothing is compacted during %d turns of the endless job", i, turns.Load())
 			}
 		}
 		if err := ended(t, "Compact", inBackground(func() error { return db.Compact(context.Background(), nil, nil) })); err != nil {
@@ -71,7 +71,7 @@ func TestJobsTakeTurns(t *testing.T) {
 		err := ended(t, "a job of two steps", inBackground(func() error {
 			return db.do(context.Background(), func(context.Context) (last bool, err error) {
 				if steps++; steps == 2 && turns.Load() == seen {
-					t.Error("a job had all the turns")
+					t.Error("the endless job had no turn between the steps of another job")
 				}
 				seen = turns.Load()
 				return steps == 2, nil
@@ -244,7 +244,7 @@ func TestHungReadBlocksNoWrite(t *testing.T) {
 				}
 				return db.Flush()
 			})
-			if err := ended(t, "a write beside a hung read", writes); err != nil {
+			if err := ended(t, "a write during a hung read", writes); err != nil {
 				t.Error(err)
 			}
 			select {
@@ -271,7 +271,7 @@ func TestHungReadBlocksNoWrite(t *testing.T) {
 				}
 			}
 			if tables != report.Tables {
-				t.Errorf("%d tables are there, and %d are named", tables, report.Tables)
+				t.Errorf("%d table files, but %d tables", tables, report.Tables)
 			}
 		})
 	}
@@ -315,7 +315,7 @@ func TestHungFilterReadBlocksNoWrite(t *testing.T) {
 		}
 		return db.Compact(context.Background(), []byte("new"), nil)
 	})
-	if err := ended(t, "a write beside a hung read of a filter", writes); err != nil {
+	if err := ended(t, "a write during a hung read of a filter", writes); err != nil {
 		t.Error(err)
 	}
 	if db.stats.compactions.Load() == 0 {

@@ -43,7 +43,7 @@ func TestRewriteKeepsTables(t *testing.T) {
 	db = mustOpen(t, dir, &sift.Options{DisableAutoCompaction: true, TableBytes: 8 << 10})
 	defer mustClose(t, db)
 	if n, err := db.BuildFilters(context.Background()); n != before || err != nil || len(db.Tables()) != before {
-		t.Errorf("of %d tables %d were rewritten as %d, %v", before, n, len(db.Tables()), err)
+		t.Errorf("%d of %d tables were rewritten, and now there are %d: %v", n, before, len(db.Tables()), err)
 	}
 }
 
@@ -56,7 +56,7 @@ func TestFilterThatCannotBeBuilt(t *testing.T) {
 	if err := db.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // in level 0, and in the level that it leads to
+	for range 2 { // in level 0, and then in the level to which that moves the table
 		if n, err := db.BuildFilters(context.Background()); n != 1 || err != nil {
 			t.Errorf("%d tables were rewritten, %v", n, err)
 		}

@@ -54,7 +54,7 @@ func TestDamagedTable(t *testing.T) {
 	db = mustOpen(t, "db", o)
 	rewritten, err := db.BuildFilters(context.Background())
 	if err != nil || rewritten != tables-1 {
-		t.Errorf("%d of %d tables got a filter, %v", rewritten, tables, err)
+		t.Errorf("%d of %d tables got another filter, %v", rewritten, tables, err)
 	}
 	key := base.UserKey(victim.Smallest)
 	if err := db.Put(append(key[:len(key):len(key)], "+"...), nil, nil); err != nil {
@@ -122,7 +122,7 @@ func TestBuildFiltersBelowDamage(t *testing.T) {
 	for range 2 {
 		rewritten, err := db.BuildFilters(context.Background())
 		if !errors.Is(err, ErrCorruption) || rewritten != below {
-			t.Errorf("%d of %d tables got a filter, %v", rewritten, below, err)
+			t.Errorf("%d of %d tables got another filter, %v", rewritten, below, err)
 		}
 		below = 0
 	}
@@ -152,15 +152,15 @@ func TestRepairMissing(t *testing.T) {
 			}
 		}
 		if db, err := Open("db", o); err == nil {
-			t.Errorf("opens without a %s", ext)
+			t.Errorf("Open succeeds without a %s file", ext)
 			mustClose(t, db)
 		}
 		report, err := Repair("db", o)
 		if err != nil || report.FromManifest || len(report.Dropped) == 0 {
-			t.Errorf("without a %s: %+v, %v", ext, report, err)
+			t.Errorf("Repair without a %s file: %+v, %v", ext, report, err)
 		}
 		if ext == ".log" && report.Entries != n || report.Entries == 0 {
-			t.Errorf("without a %s: %d entries", ext, report.Entries)
+			t.Errorf("Repair without a %s file: %d entries", ext, report.Entries)
 		}
 		mustCheck(t, "db", o)
 	}

@@ -73,7 +73,7 @@ func TestOpenOptions(t *testing.T) {
 		"ReadOnly":        {ReadOnly: true, ErrorIfExists: true},
 	} {
 		if _, err := sift.Open(dir, o); err == nil || !strings.Contains(err.Error(), field) {
-			t.Errorf("a wrong %s gives %v", field, err)
+			t.Errorf("an invalid %s: Open: %v", field, err)
 		}
 	}
 }
@@ -85,11 +85,11 @@ func TestLock(t *testing.T) {
 	for _, o := range []*sift.Options{nil, {ReadOnly: true}} {
 		_, err := sift.Open(dir, o)
 		if !errors.Is(err, sift.ErrLocked) || !strings.Contains(err.Error(), fmt.Sprint(os.Getpid())) {
-			t.Errorf("second Open: %v; want ErrLocked with the holder", err)
+			t.Errorf("second Open: %v; want ErrLocked with the PID of the holder", err)
 		}
 	}
 	mustClose(t, db)
-	// Readers share, and keep writers out.
+	// Readers share the lock and keep writers out.
 	a, b := mustOpen(t, dir, &sift.Options{ReadOnly: true}), mustOpen(t, dir, &sift.Options{ReadOnly: true})
 	if _, err := sift.Open(dir, nil); !errors.Is(err, sift.ErrLocked) {
 		t.Errorf("Open beside readers: %v", err)
@@ -187,7 +187,7 @@ func TestClosed(t *testing.T) {
 	}
 	mustClose(t, db)
 	if err := it.Err(); err != nil {
-		t.Errorf("an iterator that had no error: %v", err)
+		t.Errorf("Err of an open iterator: %v", err)
 	}
 	it.Close()
 	_, getErr := db.Get([]byte("k1"))
@@ -308,7 +308,7 @@ func TestView(t *testing.T) {
 	if err := db.View([]byte("k1"), func(v []byte) error {
 		err := errors.Join(db.Put([]byte("k1"), []byte("new"), nil), db.Flush())
 		if now, gerr := db.Get([]byte("k1")); string(v) != "value 1" || string(now) != "new" || gerr != nil {
-			t.Errorf("View: %q, and %q, %v was put meanwhile", v, now, gerr)
+			t.Errorf("View: %q; Get of what was put meanwhile: %q, %v", v, now, gerr)
 		}
 		return err
 	}); err != nil {
@@ -326,7 +326,7 @@ func TestBatchLimits(t *testing.T) {
 	if err := db.Write(&b, nil); err != nil {
 		t.Errorf("empty batch: %v", err)
 	}
-	// Larger than a memtable, and than what a leader takes at once.
+	// Larger than a memtable, and than a commit group.
 	big := bytes.Repeat([]byte("x"), 3<<20)
 	for i := range 3 {
 		b.Put(fmt.Appendf(nil, "big%d", i), big)
@@ -558,7 +558,7 @@ func TestObsoleteTablesGoWithTheLastReader(t *testing.T) {
 	}
 	mustClose(t, it)
 	for deadline := time.Now().Add(10 * time.Second); tables() > 1 && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond) // they are removed soon
+		time.Sleep(time.Millisecond) // they are removed in the background
 	}
 	if n := tables(); n != 1 {
 		t.Errorf("%d tables after the iterator was closed; want 1: %+v", n, db.Tables())
@@ -884,7 +884,7 @@ func TestCompactCancel(t *testing.T) {
 		t.Errorf("Compact: %v; want context.Canceled", err)
 	}
 	if n := db.Metrics().Flushes; n != 0 {
-		t.Errorf("Compact was canceled before it began, and there are %d flushes", n)
+		t.Errorf("Compact was canceled before it began, but there are %d flushes", n)
 	}
 	if err := db.Compact(context.Background(), nil, nil); err != nil {
 		t.Error(err)
@@ -904,7 +904,7 @@ func TestScanStopsAndReportsErrors(t *testing.T) {
 		}
 	}
 	if n != 10 {
-		t.Errorf("a scan of 100 keys ends after %d", n)
+		t.Errorf("a loop that breaks after 10 keys has seen %d", n)
 	}
 	mustClose(t, db)
 	var got error

@@ -247,7 +247,7 @@ func TestDeleteRangeNewerTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := len(db.Tables()); n != 2 {
-		t.Fatalf("%d tables; want one over another", n)
+		t.Fatalf("%d tables; want one above another", n)
 	}
 	cutDeleteRange(t, mem, db, options, want, string(key(100)), string(key(200)))
 }
@@ -355,7 +355,7 @@ func TestDeleteRangeDropsTables(t *testing.T) {
 	}
 	for path := range files {
 		if exists(path) {
-			t.Errorf("%s has been dropped, and is still there", path)
+			t.Errorf("the file %s of a dropped table is still there", path)
 		}
 	}
 	if len(files) < 3 {

@@ -15,12 +15,12 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// recorder counts events.
+// recorder records events.
 type recorder struct {
-	mu      sync.Mutex
-	flushes []FlushEvent
-	merges  []CompactionEvent
-	failed  []error
+	mu          sync.Mutex
+	flushes     []FlushEvent
+	compactions []CompactionEvent
+	failed      []error
 }
 
 func (r *recorder) events() Events {
@@ -31,7 +31,7 @@ func (r *recorder) events() Events {
 	}
 	return Events{
 		Flushed:   func(e FlushEvent) { note(func() { r.flushes = append(r.flushes, e) }) },
-		Compacted: func(e CompactionEvent) { note(func() { r.merges = append(r.merges, e) }) },
+		Compacted: func(e CompactionEvent) { note(func() { r.compactions = append(r.compactions, e) }) },
 		Failed:    func(err error) { note(func() { r.failed = append(r.failed, err) }) },
 	}
 }
@@ -63,9 +63,9 @@ func TestEvents(t *testing.T) {
 	if len(r.flushes) != 2 || r.flushes[0].Entries != 100 || r.flushes[0].Bytes+r.flushes[1].Bytes != m.FlushBytes {
 		t.Errorf("flushes %+v, and %d bytes were flushed", r.flushes, m.FlushBytes)
 	}
-	if len(r.merges) != 1 || r.merges[0].Inputs != 2 || r.merges[0].Outputs != 1 || r.merges[0].From != 0 || r.merges[0].To != 1 ||
-		r.merges[0].Written != m.CompactWriteBytes || r.merges[0].Read != m.CompactReadBytes {
-		t.Errorf("compactions %+v, and %d bytes were read, %d written", r.merges, m.CompactReadBytes, m.CompactWriteBytes)
+	if len(r.compactions) != 1 || r.compactions[0].Inputs != 2 || r.compactions[0].Outputs != 1 || r.compactions[0].From != 0 || r.compactions[0].To != 1 ||
+		r.compactions[0].Written != m.CompactWriteBytes || r.compactions[0].Read != m.CompactReadBytes {
+		t.Errorf("compactions %+v, and %d bytes were read, %d written", r.compactions, m.CompactReadBytes, m.CompactWriteBytes)
 	}
 	if len(r.failed) != 0 {
 		t.Errorf("failures: %v", r.failed)
@@ -94,8 +94,8 @@ func TestEventsMoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := CompactionEvent{From: 0, To: 1, Moved: true, Inputs: 1, Outputs: 1}
-	if len(r.merges) != 1 || r.merges[0] != want || m.Moves != 1 || m.Compactions != 0 || m.Levels[1].Tables != 1 {
-		t.Errorf("%+v, and %d moves, %d compactions, %d tables in level 1", r.merges, m.Moves, m.Compactions, m.Levels[1].Tables)
+	if len(r.compactions) != 1 || r.compactions[0] != want || m.Moves != 1 || m.Compactions != 0 || m.Levels[1].Tables != 1 {
+		t.Errorf("%+v, and %d moves, %d compactions, %d tables in level 1", r.compactions, m.Moves, m.Compactions, m.Levels[1].Tables)
 	}
 }
 

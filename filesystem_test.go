@@ -60,7 +60,7 @@ func TestOpenMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if names, err := os.ReadDir("."); len(names) != 0 || err != nil {
-		t.Errorf("on disk: %v, %v", names, err)
+		t.Errorf("files on disk: %v, %v", names, err)
 	}
 }
 
@@ -125,7 +125,7 @@ func TestLockMissingDirectory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := lock.Close(); err != nil { // it does not close the other one
+	if err := lock.Close(); err != nil { // must not release the other lock
 		t.Error(err)
 	}
 	if _, err := LockDirectory(dir, true); !errors.Is(err, ErrLocked) {
@@ -153,11 +153,11 @@ func TestSharedDirLock(t *testing.T) {
 	}
 	defer lock.Close()
 	if db, err := Open(dir, &Options{Lock: lock}); err == nil {
-		t.Error("Open for writing accepts it")
+		t.Error("Open for writing accepts a shared lock")
 		db.Close()
 	}
 	if _, err := Repair(dir, &Options{Lock: lock}); err == nil {
-		t.Error("Repair accepts it")
+		t.Error("Repair accepts a shared lock")
 	}
 	if db, err = Open(dir, &Options{Lock: lock, ReadOnly: true}); err != nil {
 		t.Fatal(err)

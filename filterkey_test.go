@@ -153,7 +153,7 @@ func TestFilterKey(t *testing.T) {
 	wantKeys(t, db, n)
 	mustClose(t, db)
 	if _, err := fs.Size(path); err == nil {
-		t.Fatal("there is a secret without KeyedFilters")
+		t.Fatal("a secret was created without KeyedFilters")
 	}
 
 	// Old tables' filters are probed as before, new ones with the secret.
@@ -179,7 +179,7 @@ func TestFilterKey(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Without the option filters stay keyed, and a checkpoint can use them.
+	// Without the option, filters stay keyed, and a checkpoint can use them.
 	db = mustOpen(t, "db", plain)
 	loadKeys(t, db, n)
 	wantPolicies(t, db, keyedFlushed, keyedBelow)
@@ -195,7 +195,7 @@ func TestFilterKey(t *testing.T) {
 		t.Errorf("checking the checkpoint: %+v", report)
 	}
 
-	// Lost: filters are ignored, and a compaction builds new ones.
+	// Without the secret, filters are ignored, and a compaction builds new ones.
 	if err := fs.Remove(path); err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +226,7 @@ func TestFilterKey(t *testing.T) {
 	wantKeys(t, db, n)
 	mustClose(t, db)
 	if report := mustCheck(t, "db", memory); report.Filters != report.Tables || len(report.Notes) > 0 {
-		t.Errorf("checking with a budget: %+v", report)
+		t.Errorf("checking with FilterMemory: %+v", report)
 	}
 }
 
@@ -267,7 +267,7 @@ func TestFilterKeyDamaged(t *testing.T) {
 		wantKeys(t, db, n)
 		mustClose(t, db)
 		if _, err := readFilterKey(fs, path); err != nil {
-			t.Errorf("%d bytes: after an open with the option: %v", len(damage), err)
+			t.Errorf("%d bytes: the secret after an Open with KeyedFilters: %v", len(damage), err)
 		}
 	}
 }
@@ -405,7 +405,7 @@ func TestFilterKeyForbiddenRanges(t *testing.T) {
 			}
 		}
 		if m := db.Metrics(); m.RangeProbes == 0 || (m.RangeUseful == 0) != forbidden {
-			t.Errorf("forbidden: %t; of %d range filters, %d are useful", forbidden, m.RangeProbes, m.RangeUseful)
+			t.Errorf("forbidden %t: of %d probes of range filters, %d are useful", forbidden, m.RangeProbes, m.RangeUseful)
 		}
 		mustClose(t, db)
 	}
@@ -427,21 +427,21 @@ func TestParentThatCannotBeRead(t *testing.T) {
 		}})
 		return faulty
 	}
-	for _, closed := range []string{"parent", "other"} {
-		dir := filepath.Join(parent, "of "+closed)
+	for _, unreadable := range []string{"parent", "other"} {
+		dir := filepath.Join(parent, "of "+unreadable)
 		var out logged
-		db := mustOpen(t, dir, &Options{FS: fails(closed, syscall.EACCES), Logger: slog.New(slog.NewTextHandler(&out, nil))})
+		db := mustOpen(t, dir, &Options{FS: fails(unreadable, syscall.EACCES), Logger: slog.New(slog.NewTextHandler(&out, nil))})
 		if err := db.Checkpoint(dir + " copied"); err != nil {
 			t.Error(err)
 		}
 		mustClose(t, db)
-		if warned := strings.Contains(out.String(), "level=WARN"); warned != (closed == "parent") {
-			t.Errorf("%s is closed: logged %q", closed, out.String())
+		if warned := strings.Contains(out.String(), "level=WARN"); warned != (unreadable == "parent") {
+			t.Errorf("%s cannot be read: logged %q", unreadable, out.String())
 		}
 		mustCheck(t, dir+" copied", &Options{FS: mem})
 	}
 	if _, err := Open(filepath.Join(parent, "third"), &Options{FS: fails("parent", syscall.EIO)}); !errors.Is(err, syscall.EIO) {
-		t.Errorf("a parent that fails: %v", err)
+		t.Errorf("Open with an I/O error of the parent directory: %v", err)
 	}
 }
 

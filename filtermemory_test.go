@@ -54,7 +54,7 @@ func TestFilterMemoryIsACap(t *testing.T) {
 					t.Fatalf("key %d: %v, %v", i, ok, err)
 				}
 			}
-			// The manager takes its time to plan for a new version.
+			// The manager plans for a new version some time after it is installed.
 			for begin := time.Now(); ; time.Sleep(time.Millisecond) {
 				units, held := 0, 0.0
 				for _, l := range db.Metrics().Levels {
@@ -83,7 +83,8 @@ func TestFilterMemoryFollowsHeat(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{
 		Filter: filter.Ribbon(12), TableBytes: 128 << 10, MemtableBytes: 4 << 20, LevelBaseBytes: 64 << 20,
 		FilterMemory: keys * 12 / 8 / 4, // a quarter of all filters
-		// Where writing pauses, a flushed table would be moved to level 1 as it is, too large for two units.
+		// During a pause in writing, a flushed table would be moved to level 1 as it is: too large for
+		// two units of its filter to fit.
 		DisableAutoCompaction: true,
 	})
 	defer mustClose(t, db)

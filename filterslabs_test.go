@@ -15,7 +15,7 @@ import (
 // tables stay, leak no memory.
 func TestFilterSlabs(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it takes filters of more than 8 MiB")
+		t.Skip("needs filters of more than 8 MiB")
 	}
 	const (
 		keys   = 6_000_000
@@ -64,6 +64,6 @@ func TestFilterSlabs(t *testing.T) {
 		most = max(most, rest)
 	}
 	if most > limit+limit/4+8<<20 {
-		t.Errorf("filters take %d bytes, and may take %d", most, limit)
+		t.Errorf("filters take %d bytes, but may take only %d", most, limit)
 	}
 }

@@ -65,7 +65,7 @@ func compareDB(t *testing.T, db *sift.DB, want map[string]string) {
 	}
 }
 
-// policy is that of the filters, if there are tables.
+// fixtureDirs are databases of other engines; policy is that of their filters, if there are tables.
 var fixtureDirs = []struct{ dir, listing, policy string }{
 	{"leveldb-cpp-1.23/walonly", "walonly", "leveldb.BuiltinBloomFilter2"},
 	{"leveldb-cpp-1.23/wal", "wal", "leveldb.BuiltinBloomFilter2"},
@@ -157,7 +157,7 @@ func TestWrongFilter(t *testing.T) {
 		}
 	}
 	if misses < 1000 {
-		t.Errorf("%d keys excluded by a lying filter; want most of 1878: the filter is not probed", misses)
+		t.Errorf("%d keys excluded by a filter with false negatives; want most of 1878: the filter is not probed", misses)
 	}
 }
 

@@ -30,8 +30,8 @@ func TestDeleteRangeLeavesGap(t *testing.T) {
 	}
 }
 
-// deletedKeys returns a database with the given keys and a thousand tombstones, of key00000 and so
-// on, and an iterator over it.
+// deletedKeys returns a database with the given keys and tombstones of key00000 to key00999, and an
+// iterator over it.
 func deletedKeys(t *testing.T, held ...string) (*DB, *Iter) {
 	t.Helper()
 	d := mustOpen(t, t.TempDir(), nil)
@@ -62,7 +62,7 @@ func TestWalkUsesGapsOfItsStart(t *testing.T) {
 	mid := []byte("key00500")
 	for range 2 { // once to record the gap
 		if !it.SeekGE([]byte("key")) || string(it.Key()) != "last" {
-			t.Fatalf("the first key is %q, %v", it.Key(), it.Err())
+			t.Fatalf("SeekGE is at %q, %v", it.Key(), it.Err())
 		}
 	}
 	forward, backward := it.inGap(mid), it.gapBefore(mid)
@@ -90,7 +90,7 @@ func TestSeekLTNil(t *testing.T) {
 	for range 2 {
 		it.Last()
 		if string(it.Key()) != "first" {
-			t.Fatal("last")
+			t.Fatalf("Last is at %q", it.Key())
 		}
 		it.SeekGE([]byte("key"))
 	}
@@ -248,9 +248,9 @@ func TestGapsAtTheirEnds(t *testing.T) {
 func TestGapGrows(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		before func(d *DB) error // the iterator is created
-		after  func(d *DB) error
-		want   string // where the gap ends then
+		before func(d *DB) error // called before the iterator is created
+		after  func(d *DB) error // called after it is created
+		want   string            // where the gap ends then
 	}{
 		{"nothing else is written", nil, nil, "p"},
 		{"a key is put", nil, func(d *DB) error { return d.Put([]byte("n"), nil, nil) }, "last"},
@@ -341,7 +341,7 @@ func TestOldIteratorsAddNoGap(t *testing.T) {
 				}
 				defer now.Close()
 				if !now.First() || !now.Last() || string(now.Key()) != "key00500" {
-					t.Errorf("flushed before the iterator was created: %v, and after: %v; a new one is at %q, %v", before, after, now.Key(), now.Err())
+					t.Errorf("flushed before the old iterator was created: %v, and after: %v; a new one is at %q, %v", before, after, now.Key(), now.Err())
 				}
 			}
 		}

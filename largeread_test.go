@@ -71,12 +71,12 @@ func TestLarge(t *testing.T) {
 					t.Fatalf("%s is %q, %v, want %q, %t", key, value, err, w, ok)
 				}
 				if value, err := db.Get([]byte(key + "x")); !errors.Is(err, ErrNotFound) {
-					t.Fatalf("after %s: %q, %v", key, value, err)
+					t.Fatalf("absent key after %s: %q, %v", key, value, err)
 				}
 			}
 			for _, key := range []string{"", "~"} {
 				if value, err := db.Get([]byte(key)); !errors.Is(err, ErrNotFound) {
-					t.Fatalf("%q: %q, %v", key, value, err)
+					t.Fatalf("absent key %q: %q, %v", key, value, err)
 				}
 			}
 			if !db.state.Load().version.Large {
@@ -143,7 +143,7 @@ func TestLargePrefetches(t *testing.T) {
 	db, _ := severalLevels(t, Options{Filter: p, LevelFilters: []filter.Policy{p}})
 	defer mustClose(t, db)
 	v := db.state.Load().version
-	db.Tables() // loads all
+	db.Tables() // loads all tables
 	levels := 0
 	for _, tables := range v.Levels[1:] {
 		levels += min(len(tables), 1)
