@@ -22,12 +22,12 @@ import (
 	"github.com/siftdb/sift/memtable"
 )
 
-// Tests of errors that a failing disk seldom causes, or only together with a bug of the store. Each
-// is caused directly.
+// Tests of errors that a failing disk rarely causes, or only together with a bug of the store. The
+// tests cause them directly.
 
 func onTable(op vfstest.Op) bool { return filepath.Ext(op.Name) == ".ldb" }
 
-// uncached are options under which each lookup reads a table.
+// uncached returns options under which each lookup reads a table.
 func uncached(fs vfs.FS) *Options {
 	o := keyedOptions(fs)
 	o.KeyedFilters, o.CacheBytes = false, -1
@@ -57,7 +57,7 @@ func TestFailsOnce(t *testing.T) {
 		"BuildFilters": buildFilters(db, nil),
 	} {
 		if err != fatal {
-			t.Errorf("%s after that: %v", what, err)
+			t.Errorf("%s after the MANIFEST has failed: %v", what, err)
 		}
 	}
 	db.bg.mu.Lock()
@@ -76,7 +76,7 @@ func TestFailsOnce(t *testing.T) {
 	db.bg.flushes = nil
 	db.bg.mu.Unlock()
 	if mem.NumOps() != ops || db.state.Load().version != version {
-		t.Error("something is done after the MANIFEST has failed")
+		t.Error("there are disk operations or a new version after the MANIFEST has failed")
 	}
 	poison := db.commit.poisoned(first)
 	if again := db.commit.poisoned(second); again != poison || !errors.Is(poison, first) || !errors.Is(poison, ErrReopen) {
@@ -112,7 +112,7 @@ func TestNothingRemovedAfterFailure(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := mem.Size(path); (err == nil) != fails {
-			t.Errorf("the MANIFEST has failed: %t, and the table: %v", fails, err)
+			t.Errorf("the MANIFEST has failed: %t; the size of the table: %v", fails, err)
 		}
 		db.Close()
 	}
@@ -190,7 +190,7 @@ func TestScanEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := mem.Size(path); err == nil {
-			t.Errorf("%s: a table that was compacted is still there", end)
+			t.Errorf("%s: a table that was compacted has not been removed", end)
 		}
 		mustClose(t, db)
 	}
@@ -239,11 +239,11 @@ func TestBatchKeepsItsError(t *testing.T) {
 	payload := append(wal.AppendBatchHeader(nil, 1, whole.count), whole.data[wal.BatchHeaderLen:]...)
 	_, _, err := wal.DecodeBatch(payload, func(uint64, base.Kind, []byte, []byte) error { calls++; return cause })
 	if err != cause || calls != 1 {
-		t.Errorf("decoding with a function that fails: %v after %d calls", err, calls)
+		t.Errorf("DecodeBatch with a function that fails: %v after %d calls", err, calls)
 	}
 	whole.Put([]byte("c"), make([]byte, 1<<20))
 	if err := whole.insert(memtable.New(0), nil, 1); err == nil {
-		t.Error("a memtable without space takes a batch")
+		t.Error("a memtable without space accepts a batch")
 	}
 }
 
@@ -360,7 +360,7 @@ func fillOneLevel(t *testing.T, db *DB, keys [][]byte, compacted bool) {
 		}
 	}
 	if inLevel0 := len(db.state.Load().version.Levels[0]) > 0; inLevel0 == compacted {
-		t.Fatalf("compacted %v, and level 0 has tables: %v", compacted, inLevel0)
+		t.Fatalf("compacted %v, but level 0 has tables: %v", compacted, inLevel0)
 	}
 }
 
@@ -435,7 +435,7 @@ func TestNeighborFails(t *testing.T) {
 	if level == 0 {
 		t.Fatal("no level has two tables")
 	}
-	// As if entries of the second table's first key were in both.
+	// Pretend that both tables have entries of the second table's first key.
 	key := slices.Clone(base.UserKey(tables[1].Smallest))
 	first := &manifest.TableMeta{Num: tables[0].Num, Size: tables[0].Size, Smallest: tables[0].Smallest, Handle: tables[0].Handle,
 		Largest: base.AppendInternalKey(nil, key, base.MaxSequence, base.KindSet)}
@@ -551,7 +551,7 @@ func TestRecoveryCannotFlush(t *testing.T) {
 		mustClose(t, db)
 	}
 	if failed < 6 {
-		t.Errorf("%d operations failed", failed)
+		t.Errorf("only %d operations failed", failed)
 	}
 }
 
@@ -593,7 +593,7 @@ func TestUnreadableBehindDamage(t *testing.T) {
 		db, err := Open("db", uncached(faulty))
 		if err == nil {
 			mustClose(t, db)
-			t.Fatalf("opens although read %d of a damaged log fails", at)
+			t.Fatalf("Open succeeds although read %d of a damaged log fails", at)
 		}
 		if reads <= at {
 			if !errors.Is(err, ErrCorruption) {
@@ -606,7 +606,7 @@ func TestUnreadableBehindDamage(t *testing.T) {
 		}
 	}
 	if failed < 3 {
-		t.Errorf("%d reads failed", failed)
+		t.Errorf("only %d reads failed", failed)
 	}
 }
 
@@ -659,7 +659,7 @@ func TestCutBeforeUnusedLog(t *testing.T) {
 		writeFile(t, img, log, cut(bytes.Clone(b)))
 		db := mustOpen(t, "db", uncached(img))
 		if torn := db.Metrics().Recovery.Torn; len(torn) != 1 {
-			t.Errorf("%s: reports %v", desc, torn)
+			t.Errorf("%s: Torn is %v", desc, torn)
 		}
 		for i := range 10 {
 			if ok, err := db.Has(fmt.Appendf(nil, "key%d", i)); err != nil || ok != (i < 9) {
@@ -715,7 +715,7 @@ func TestManifestBehindLog(t *testing.T) {
 	}
 	state, err := manifest.Load(vfs.OS, dir)
 	if now := db.Metrics().LastSequence; err != nil || state.LastSeq >= now {
-		t.Errorf("the MANIFEST has %d, and %d is in the log, %v", state.LastSeq, now, err)
+		t.Errorf("the last sequence number in the MANIFEST is %d, and that in the log %d; %v", state.LastSeq, now, err)
 	}
 	mustClose(t, db)
 }
@@ -733,7 +733,7 @@ func TestDeleteRangeKeepsNewer(t *testing.T) {
 	for began, want := range []bool{false, true} { // the entry has sequence number 1
 		r := rangeDeletion{db: db, began: uint64(began)}
 		if got := r.unseen(meta); got != want {
-			t.Errorf("begun at %d: %t", began, got)
+			t.Errorf("DeleteRange began at %d: the table may be dropped: %t", began, got)
 		}
 	}
 }
@@ -760,7 +760,7 @@ func TestVersionsInManyTables(t *testing.T) {
 	}
 	for seq, want := range []string{"", "1", "2", "3", "3"} {
 		if got, err := find(uint64(seq)); got != want || err != nil {
-			t.Errorf("at %d: %q, %v", seq, got, err)
+			t.Errorf("at sequence number %d: %q, %v", seq, got, err)
 		}
 	}
 	newest := filepath.Base(tables[0].Handle.(*table).path)
@@ -768,7 +768,7 @@ func TestVersionsInManyTables(t *testing.T) {
 		return op.Kind == vfstest.OpReadAt && filepath.Base(op.Name) == newest
 	}})
 	if got, err := find(3); !errors.Is(err, syscall.EIO) {
-		t.Errorf("the newest cannot be read: %q, %v", got, err)
+		t.Errorf("the newest table cannot be read: %q, %v", got, err)
 	}
 	faulty.SetFaults()
 }
@@ -784,7 +784,7 @@ func TestReserveFileNumbers(t *testing.T) {
 		d.nextFile.Store(7)
 		d.reserveFileNumbers([]string{name})
 		if next := d.nextFile.Load(); next != want {
-			t.Errorf("beside %s, the next number is %d; want %d", name, next, want)
+			t.Errorf("with %s, the next number is %d; want %d", name, next, want)
 		}
 	}
 }
@@ -850,14 +850,14 @@ func TestLastSequences(t *testing.T) {
 			t.Error(err)
 		}
 		if err := d.Write(&b, nil); err != errNoSequence {
-			t.Errorf("two operations, and one number is left: %v", err)
+			t.Errorf("two operations with one number left: %v", err)
 		}
 		if err := last(d); err != nil {
-			t.Errorf("one operation, and one number is left: %v", err)
+			t.Errorf("one operation with one number left: %v", err)
 		}
 		for _, none := range []func(*DB) error{put, ingest} {
 			if err := none(d); err != errNoSequence {
-				t.Errorf("no number is left: %v", err)
+				t.Errorf("one operation with no number left: %v", err)
 			}
 		}
 		for _, key := range []string{"a", "b", "c"} {
@@ -895,7 +895,7 @@ func TestCheckpointDuringIngest(t *testing.T) {
 		t.Fatal(err)
 	}
 	if state.LastSeq != seq {
-		t.Errorf("the last sequence number is %d, and a table holds %d", state.LastSeq, seq)
+		t.Errorf("the last sequence number is %d, but a table holds %d", state.LastSeq, seq)
 	}
 	db = mustOpen(t, "copy", uncached(mem))
 	if v, err := db.Get([]byte("a")); err != nil || string(v) != "new" {
@@ -928,7 +928,7 @@ func TestFailedOpenLeavesNoTables(t *testing.T) {
 		return op.Kind == vfstest.OpCreate && filepath.Ext(op.Name) == ".log"
 	}})
 	if _, err := Open("db", o); !errors.Is(err, syscall.EIO) {
-		t.Fatalf("Open, and no log can be created: %v", err)
+		t.Fatalf("Open when no log can be created: %v", err)
 	}
 	faulty.SetFaults()
 	names, err := faulty.List("db")
@@ -937,7 +937,7 @@ func TestFailedOpenLeavesNoTables(t *testing.T) {
 	}
 	names = slices.DeleteFunc(names, func(name string) bool { return filepath.Ext(name) != ".ldb" })
 	if tables < 2 || len(names) > 0 {
-		t.Errorf("of %d tables Open has left %q", tables, names)
+		t.Errorf("Open wrote %d tables and left %q", tables, names)
 	}
 	if open := faulty.OpenFiles(); len(open) > 0 {
 		t.Errorf("left open: %v", open)
@@ -974,7 +974,7 @@ func TestManifestOfManyTables(t *testing.T) {
 		}
 	}
 	if n := db.state.Load().version.NumTables(); n != tables || started == 0 || started > 10 {
-		t.Errorf("%d MANIFESTs for %d tables", started, n)
+		t.Errorf("%d new MANIFESTs for %d tables", started, n)
 	}
 	mustClose(t, db)
 	db = mustOpen(t, "db", o)
@@ -1075,7 +1075,7 @@ func TestFindIgnoresNewer(t *testing.T) {
 		r := rangeDeletion{db: db, began: 3, seq: seq}
 		found, err := r.find(context.Background(), db.state.Load().version, nil)
 		if found != want || err != nil {
-			t.Errorf("at %d: %t, %v", seq, found, err)
+			t.Errorf("at sequence number %d: found %t, %v", seq, found, err)
 		}
 	}
 }
@@ -1111,7 +1111,7 @@ func TestSequenceOfTables(t *testing.T) {
 	db = mustOpen(t, "db", uncached(mem))
 	defer mustClose(t, db)
 	if n := db.Metrics().LastSequence; n != swallowKeys+1 {
-		t.Errorf("the last sequence number is %d, and there were %d writes", n, swallowKeys+1)
+		t.Errorf("the last sequence number is %d after %d writes", n, swallowKeys+1)
 	}
 	wantKeys(t, db, swallowKeys)
 }

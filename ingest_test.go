@@ -49,7 +49,7 @@ func allOf(t *testing.T, it *sift.Iter, err error) map[string]string {
 	return m
 }
 
-// numbered returns keys from..to-1, step by step.
+// numbered returns every step-th of the keys from to to-1, all with the same value.
 func numbered(from, to, step int, value string) map[string]string {
 	m := map[string]string{}
 	for i := from; i < to; i += step {
@@ -148,7 +148,7 @@ func TestIngest(t *testing.T) {
 					db = mustOpen(t, "/db", o)
 				}
 				if got := scan(db); !maps.Equal(got, want) {
-					t.Fatalf("round %d, then: %d keys, want %d", round, len(got), len(want))
+					t.Fatalf("round %d, after a Put: %d keys, want %d", round, len(got), len(want))
 				}
 			}
 			mustClose(t, db)
@@ -200,7 +200,7 @@ func TestIngestTableSizes(t *testing.T) {
 			least = 4 * tableBytes // level 4
 		}
 		if table.Size < least || table.Size > 8*tableBytes {
-			t.Errorf("table %d of %d has %d bytes, want %d and more", i, len(tables), table.Size, least)
+			t.Errorf("table %d of %d has %d bytes, want %d or more", i, len(tables), table.Size, least)
 		}
 	}
 	it, err := db.NewIter(nil)
@@ -406,7 +406,7 @@ func TestIngestFails(t *testing.T) {
 	}
 	tables := db.Tables()
 	if n := strings.Count(strings.Join(names, " "), ".ldb"); n != len(tables) {
-		t.Errorf("%d table files, and %d tables: %q", n, len(tables), names)
+		t.Errorf("%d table files, but %d tables: %q", n, len(tables), names)
 	}
 
 	// Close ends an Ingest, and waits for it.
@@ -431,7 +431,7 @@ func TestIngestFails(t *testing.T) {
 		t.Error(err)
 	}
 	if err := db.Ingest(ctx, seq()); !errors.Is(err, sift.ErrClosed) {
-		t.Errorf("after Close: %v", err)
+		t.Errorf("Ingest after Close: %v", err)
 	}
 	o.ReadOnly = true
 	db = mustOpen(t, "/db", o)
@@ -440,7 +440,7 @@ func TestIngestFails(t *testing.T) {
 		t.Errorf("read-only: %v", err)
 	}
 	if n := countAll(t, db); n != 10 {
-		t.Errorf("%d keys in the end, want 10", n)
+		t.Errorf("%d keys after a reopen, want 10", n)
 	}
 }
 
@@ -503,8 +503,8 @@ func TestIngestBesideOthers(t *testing.T) {
 		return oneGeneration(s.NewIter(nil))
 	})
 	until(func(i int) error { return db.Put(fmt.Appendf(nil, "another%d", i%500), make([]byte, 100), sift.NoSync) })
-	// The counter belongs to the generation of the keys: a transaction that adds to it
-	// must have seen the newest.
+	// The counter belongs to the generation of the keys: a transaction that adds to it must have
+	// seen the newest one.
 	until(func(i int) error {
 		err := db.Transact(ctx, func(tx *sift.Tx) error {
 			g, err := tx.Get([]byte("key00000"))

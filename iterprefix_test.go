@@ -86,7 +86,7 @@ func TestPrefixFilters(t *testing.T) {
 	after := db.Metrics()
 	probes, useful := after.PrefixProbes-before.PrefixProbes, after.PrefixUseful-before.PrefixUseful
 	if probes < users/2 || useful < probes*97/100 {
-		t.Errorf("of %d tables probed for absent prefixes %d were skipped", probes, useful)
+		t.Errorf("of %d tables probed for absent prefixes, only %d were skipped", probes, useful)
 	}
 	if n := after.BlockReads + after.CacheHits - before.BlockReads - before.CacheHits; n > 2*(probes-useful) {
 		t.Errorf("%d blocks were read for %d filter positives", n, probes-useful)
@@ -179,7 +179,7 @@ func TestEachPrefix(t *testing.T) {
 				}
 			}
 			if useful := db.Metrics().PrefixUseful - before.PrefixUseful; int(useful) < absent {
-				t.Errorf("%d ranges of absent directories, %d tables skipped", absent, useful)
+				t.Errorf("%d ranges below absent directories, but only %d tables skipped", absent, useful)
 			}
 			if delimiter == '/' && absent < 2000 {
 				t.Errorf("only %d directories were absent", absent)
@@ -191,10 +191,11 @@ func TestEachPrefix(t *testing.T) {
 	}
 }
 
-// everyOther violates the contract of Prefixer: filters exclude prefixes that are present.
-type everyOther struct{ sift.Prefixer }
+// shortPrefixer violates the contract of Prefixer: its prefixes are a byte shorter than its name
+// says, so filters exclude prefixes that are present.
+type shortPrefixer struct{ sift.Prefixer }
 
-func (p everyOther) PrefixLen(key []byte) int { return p.Prefixer.PrefixLen(key) - 1 }
+func (p shortPrefixer) PrefixLen(key []byte) int { return p.Prefixer.PrefixLen(key) - 1 }
 
 // TestAbsentPrefixAllocs checks that an iterator over an absent prefix costs one allocation: the
 // iterator itself.
@@ -208,11 +209,11 @@ func TestAbsentPrefixAllocs(t *testing.T) {
 			t.Fatal(err)
 		}
 		if it.First() || it.Close() != nil {
-			t.Error("the prefix is present, or", it.Err())
+			t.Error("the prefix is found, or the iterator fails:", it.Err())
 		}
 	})
 	if n > 1 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("%v allocations, want 1", n)
 	}
 }
 
@@ -220,11 +221,11 @@ func TestAbsentPrefixAllocs(t *testing.T) {
 // tables claim.
 func TestPrefixFiltersChecked(t *testing.T) {
 	dir := t.TempDir()
-	db, _ := prefixDB(t, dir, 500, &sift.Options{Prefix: everyOther{sift.PrefixUpTo('/', 2)}, Filter: filter.Bloom(20)})
+	db, _ := prefixDB(t, dir, 500, &sift.Options{Prefix: shortPrefixer{sift.PrefixUpTo('/', 2)}, Filter: filter.Bloom(20)})
 	mustClose(t, db)
 	faults := 0
 	if _, err := sift.Check(context.Background(), dir, nil, func(error) { faults++ }); err != nil || faults == 0 {
-		t.Errorf("%d faults, %v", faults, err)
+		t.Errorf("Check reports %d faults, %v", faults, err)
 	}
 }
 

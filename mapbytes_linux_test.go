@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// mappedTables returns how many of a directory's tables the process has mapped. It includes
-// removed ones.
+// mappedTables returns how many tables of a directory the process has mapped, including removed
+// ones.
 func mappedTables(t *testing.T, dir string) int {
 	t.Helper()
 	maps, err := os.ReadFile("/proc/self/maps")
@@ -67,7 +67,7 @@ func TestMapBytes(t *testing.T) {
 		deadline := time.Now().Add(10 * time.Second)
 		for !want(mappedTables(t, dir)) || openTables(t, dir) > len(db.Tables()) {
 			if time.Now().After(deadline) {
-				t.Fatalf("of %d tables %d are mapped and %d open", len(db.Tables()), mappedTables(t, dir), openTables(t, dir))
+				t.Fatalf("of %d tables, %d are mapped and %d are open", len(db.Tables()), mappedTables(t, dir), openTables(t, dir))
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -87,7 +87,7 @@ func TestMapBytes(t *testing.T) {
 	check(func(mapped int) bool { return mapped == 0 })
 	mustClose(t, db)
 	if mapped, open := mappedTables(t, dir), openTables(t, dir); mapped != 0 || open != 0 {
-		t.Errorf("after Close %d tables are mapped and %d open", mapped, open)
+		t.Errorf("after Close, %d tables are mapped and %d are open", mapped, open)
 	}
 	o.MapBytes = 4 * limit
 	db = mustOpen(t, dir, o)

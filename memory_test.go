@@ -45,13 +45,13 @@ func TestResolveMemory(t *testing.T) {
 		given := Options{Memory: 64 << 20, MemtableBytes: 1 << 20, CacheBytes: -1, MapBytes: -1}
 		want := given
 		if given.resolveMemory(c.limit, 0); given.Memory != want.Memory || given.MemtableBytes != want.MemtableBytes || given.CacheBytes != want.CacheBytes || given.MapBytes != want.MapBytes || given.cacheGrows {
-			t.Errorf("%d bytes of memory: what was given became %+v", c.limit, given)
+			t.Errorf("%d bytes of memory: the options that were set became %+v", c.limit, given)
 		}
 	}
 	// A small address space: mappings leave three quarters of it to the heap.
 	var o Options
 	if o.resolveMemory(1<<30, 1<<30); o.MapBytes != mapped(1<<28) {
-		t.Errorf("tables may take %d of 2^30 addresses", o.MapBytes)
+		t.Errorf("mapped tables may take %d of 2^30 addresses", o.MapBytes)
 	}
 }
 
@@ -66,7 +66,7 @@ func TestDivideMemory(t *testing.T) {
 		memtable                        int
 		spare, filters, loading, growth int64
 	}{
-		{1 << 20, 32 << 10, 1 << 20, 256 << 10, 128 << 10, 64 << 10, 128 << 10}, // a quarter, at least
+		{1 << 20, 32 << 10, 1 << 20, 256 << 10, 128 << 10, 64 << 10, 128 << 10}, // the minimum of a quarter
 		{4 << 20, -1, 64 << 10, 3664 << 10, 1832 << 10, 916 << 10, 0},           // no cache
 		{4 << 20, 100 << 10, 64 << 10, 3464 << 10, 1732 << 10, 866 << 10, 1732 << 10},
 		{6 << 20, 1 << 20, 256 << 10, 2368 << 10, 1184 << 10, 592 << 10, 1184 << 10},
@@ -84,11 +84,11 @@ func TestDivideMemory(t *testing.T) {
 				c.memory, c.memtable, c.cache, loading, filters, c.loading, c.filters)
 		}
 		if got := d.opts.BlockCache.Capacity(); got != max(c.cache, 0)+c.growth {
-			t.Errorf("%d bytes, memtables of %d, a cache of %d: it grows to %d; want %d", c.memory, c.memtable, c.cache, got, c.cache+c.growth)
+			t.Errorf("%d bytes, memtables of %d, a cache of %d: the cache grows to %d; want %d", c.memory, c.memtable, c.cache, got, max(c.cache, 0)+c.growth)
 		}
 		d.opts.FilterMemory = 1000
 		if got := d.divideMemory(); got != 1000 || d.filters.Limit() != 1000 {
-			t.Errorf("filters get %d of %d bytes although their option is 1000", got, c.memory)
+			t.Errorf("filters get %d of %d bytes although FilterMemory is 1000", got, c.memory)
 		}
 	}
 }
@@ -100,7 +100,7 @@ func TestGarbageOf(t *testing.T) {
 	runtime.KeepAlive(dead)
 	dead = nil
 	var got, want int64
-	for range 10 { // other goroutines allocate, and the system gets free pages back
+	for range 10 { // other goroutines allocate, and free pages are returned to the system
 		runtime.GC()
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
@@ -137,7 +137,7 @@ func TestMemoryIsACap(t *testing.T) {
 			slack += 2 << 10 * uint64(l.Tables)
 		}
 		if held := m.Total() - m.Garbage; held > uint64(o.Memory)/gcFactor+slack {
-			t.Fatalf("%s %d: %d bytes are held, of %d: %+v", when, i, held, o.Memory/gcFactor, m)
+			t.Fatalf("%s %d: %d bytes are held, want at most %d: %+v", when, i, held, o.Memory/gcFactor, m)
 		}
 	}
 	for i := range keys {
@@ -210,7 +210,7 @@ func TestMemoryOfSmallIndexes(t *testing.T) {
 		t.Fatalf("indexes take %d bytes; want more than %d", indexes, rest/2)
 	}
 	if filters != max(rest-indexes, rest/4) {
-		t.Errorf("filters may take %d bytes beside indexes of %d, of %d in all", filters, indexes, rest)
+		t.Errorf("filters may take %d bytes, with indexes of %d and %d for both", filters, indexes, rest)
 	}
 }
 
@@ -235,6 +235,6 @@ func TestCheckpointCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	if after := db.opts.BlockCache.Capacity(); after != before || db.filters.HeldBytes() == 0 {
-		t.Errorf("the cache had %d bytes and has %d beside filters of %d", before, after, db.filters.HeldBytes())
+		t.Errorf("the cache had %d bytes and has %d, with filters of %d", before, after, db.filters.HeldBytes())
 	}
 }

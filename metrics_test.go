@@ -35,10 +35,10 @@ func TestBlockMetrics(t *testing.T) {
 			t.Errorf("%d blocks of %d bytes were read, %d came from the cache; want 1 and %d", m.BlockReads, m.BlockReadBytes, m.CacheHits, hits)
 		}
 		if other.BlockReads != 0 || other.BlockReadBytes != 0 || other.CacheHits != 0 {
-			t.Errorf("of the other database %d blocks were read, %d came from the cache", other.BlockReads, other.CacheHits)
+			t.Errorf("the other database counts %d blocks read and %d cache hits", other.BlockReads, other.CacheHits)
 		}
 		if held := uint64(cache.Bytes()); held == 0 || m.Memory.BlockCache != held || other.Memory.BlockCache != held {
-			t.Errorf("the cache holds %d bytes, and the databases count %d and %d", held, m.Memory.BlockCache, other.Memory.BlockCache)
+			t.Errorf("the cache holds %d bytes, but the databases count %d and %d", held, m.Memory.BlockCache, other.Memory.BlockCache)
 		}
 	}
 }

@@ -81,10 +81,10 @@ func TestNewIterMoves(t *testing.T) {
 	}
 	mustClose(t, it)
 	if it.Err() != nil {
-		t.Errorf("a closed iterator: %v", it.Err())
+		t.Errorf("Err of a closed iterator: %v", it.Err())
 	}
 	if it.Next() || it.Prev() || it.Err() != sift.ErrClosed {
-		t.Errorf("a closed iterator moves: %v", it.Err())
+		t.Errorf("a closed iterator moves, or has another error than ErrClosed: %v", it.Err())
 	}
 }
 

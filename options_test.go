@@ -129,14 +129,14 @@ func TestNoCache(t *testing.T) {
 func TestCollects(t *testing.T) {
 	var c collector
 	if c.drop(minDropped/largeCopies - 1) {
-		t.Error("less than the minimum is enough")
+		t.Error("the heap is collected below the minimum")
 	}
 	if !c.drop(1 << 40) {
-		t.Error("a TiB is not enough")
+		t.Error("the heap is not collected after a TiB")
 	}
 	c.collect()
 	if n := c.dropped.Load(); n != 0 {
-		t.Errorf("%d bytes are left", n)
+		t.Errorf("%d dropped bytes are left after a collection", n)
 	}
 }
 

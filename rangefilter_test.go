@@ -102,7 +102,7 @@ func TestRangeFilterHidesNoKey(t *testing.T) {
 						t.Errorf("HasPrefix of a key = %v, %v", got, err)
 					}
 					if m := db.Metrics(); m.RangeProbes == 0 || m.Memory.RangeFilters == 0 {
-						t.Errorf("range filters were probed %d times, and take %d bytes", m.RangeProbes, m.Memory.RangeFilters)
+						t.Errorf("range filters were probed %d times and take %d bytes", m.RangeProbes, m.Memory.RangeFilters)
 					}
 					mustClose(t, db)
 					checkClean(t, dir, o)
@@ -147,6 +147,6 @@ func TestRangeFilterReadsNoBlock(t *testing.T) {
 		t.Errorf("%d absent ranges took %d block reads", ranges, reads)
 	}
 	if useful := m.RangeUseful - before.RangeUseful; useful < 2*ranges*99/100 {
-		t.Errorf("of %d probes %d excluded the range", 2*ranges, useful)
+		t.Errorf("of %d probes, %d excluded the range", 2*ranges, useful)
 	}
 }

@@ -20,7 +20,7 @@ type orderedFile struct {
 	*readOrder
 }
 
-// readOrder records what happens to files.
+// readOrder counts the prefetches and reads of files, and records their order.
 type readOrder struct {
 	mu sync.Mutex
 	readCounts
@@ -29,8 +29,8 @@ type readOrder struct {
 
 type readCounts struct {
 	prefetched int // ranges prefetched before the first read
-	later      int // and after it
-	mostInARow int // the most prefetched without a read in between
+	later      int // ranges prefetched after it
+	mostInARow int // the most ranges prefetched without a read in between
 	reads      int
 }
 
@@ -55,7 +55,7 @@ func (f orderedFile) ReadAt(p []byte, off int64) (int, error) {
 	return f.ReaderAt.ReadAt(p, off)
 }
 
-// take returns what happened since the last take.
+// take returns the counts since the last take.
 func (o *readOrder) take() readCounts {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -105,7 +105,8 @@ func TestManyPrefetch(t *testing.T) {
 	}
 }
 
-// orderReads makes the tables of db record how they are read. They have no cache.
+// orderReads replaces the readers of db's tables by ones that record how they are read, and that
+// have no cache.
 func orderReads(t *testing.T, db *DB) *readOrder {
 	t.Helper()
 	order := new(readOrder)
@@ -164,7 +165,7 @@ func TestManyLevels(t *testing.T) {
 		}
 	}
 	if got := order.take(); got.prefetched == 0 || got.later > 0 || got.reads > oneByOne.reads {
-		t.Errorf("%d blocks prefetched before the first read and %d after it, %d read, and %d one by one",
+		t.Errorf("%d blocks prefetched before the first read and %d after it; %d read, and %d by single lookups",
 			got.prefetched, got.later, got.reads, oneByOne.reads)
 	}
 }

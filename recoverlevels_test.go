@@ -125,7 +125,7 @@ func TestDeepLevels(t *testing.T) {
 				mustCheck(t, "db", uncached(fs))
 				state, err := manifest.Load(fs, "db")
 				if err != nil || state.Deep != nil {
-					t.Fatalf("%s: still deep: %v, %v", what, state, err)
+					t.Fatalf("%s: there are still too many levels: %v, %v", what, state, err)
 				}
 				names, err := fs.List("db")
 				if err != nil {
@@ -138,7 +138,7 @@ func TestDeepLevels(t *testing.T) {
 					}
 				}
 				if files != state.Version.NumTables() {
-					t.Errorf("%s: %d tables are named, of %v", what, state.Version.NumTables(), names)
+					t.Errorf("%s: the MANIFEST names %d tables, and the files are %v", what, state.Version.NumTables(), names)
 				}
 			}
 			img := disk()
@@ -212,7 +212,7 @@ func TestDeepDamaged(t *testing.T) {
 			}
 			mustClose(t, db)
 		} else if !errors.Is(err, ErrCorruption) {
-			t.Errorf("no two levels can be merged, and Open: %v", err)
+			t.Errorf("Open when no two levels can be merged: %v", err)
 		}
 		if open := faulty.OpenFiles(); len(open) > 0 {
 			t.Errorf("left open: %v", open)
@@ -238,7 +238,7 @@ func TestDeepLevelsLeaveNothingOpen(t *testing.T) {
 	}
 	names = slices.DeleteFunc(names, func(name string) bool { return filepath.Ext(name) != ".ldb" })
 	if n := db.state.Load().version.NumTables(); len(names) != n {
-		t.Errorf("%d tables, and files %q", n, names)
+		t.Errorf("%d tables, but files %q", n, names)
 	}
 	mustClose(t, db)
 	if open := faulty.OpenFiles(); len(open) > 0 {
@@ -270,7 +270,7 @@ func TestSmallestPair(t *testing.T) {
 		}
 		got, err := smallestPair(levels)
 		if (err == nil) != (c.want >= 0) || err == nil && got != c.want {
-			t.Errorf("%v, level %d is damaged: %d, %v; want %d", c.sizes, c.damaged, got, err, c.want)
+			t.Errorf("sizes %v, level %d is damaged: %d, %v; want %d", c.sizes, c.damaged, got, err, c.want)
 		}
 		if err != nil && (!errors.Is(err, ErrCorruption) || !strings.Contains(err.Error(), fmt.Sprintf("%d levels cannot be made %d", len(levels)+1, manifest.NumLevels))) {
 			t.Errorf("%v: %v", c.sizes, err)

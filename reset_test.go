@@ -12,7 +12,7 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// keysOf returns the keys that Next moves to, one after another.
+// keysOf returns the keys that Next moves to until the end, each followed by a space.
 func keysOf(t *testing.T, it *sift.Iter) (keys string) {
 	t.Helper()
 	for it.Next() {
@@ -142,7 +142,7 @@ func TestResetHoldsNoTables(t *testing.T) {
 	}
 	for i := 0; exists(first); i++ {
 		if i == 1000 {
-			t.Fatal("an old table is still there")
+			t.Fatal("an old table is still there after Reset")
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -194,7 +194,7 @@ func TestResetOfViews(t *testing.T) {
 		}
 	}
 	if err := in.Reset(&sift.IterOptions{Prefix: []byte("b")}); err != nil || in.First() {
-		t.Errorf("of a transaction: at %q, %v", in.Key(), err)
+		t.Errorf("a reset iterator of a transaction is at %q, %v", in.Key(), err)
 	}
 	// Before Reset, the iterator passed over a key that has been deleted since.
 	if err := tx.Commit(); !errors.Is(err, sift.ErrConflict) {
@@ -210,7 +210,7 @@ func TestResetOfViews(t *testing.T) {
 	open := over(db, "b")
 	mustClose(t, db)
 	if err := open.Reset(nil); !errors.Is(err, sift.ErrClosed) {
-		t.Errorf("of a closed database: %v", err)
+		t.Errorf("Reset of an iterator of a closed database: %v", err)
 	}
 	open.Close()
 }
@@ -243,14 +243,14 @@ func TestResetAllocates(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(100, func() {
 		if it.Reset(absent) != nil || it.First() {
-			t.Error("it has found something")
+			t.Error("an absent prefix is found")
 		}
 	}); n != 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("Reset: %v allocations", n)
 	}
 	if n := testing.AllocsPerRun(100, func() {
 		if has, err := db.HasPrefix(absent.Prefix); has || err != nil {
-			t.Error("it has found something")
+			t.Error("an absent prefix is found")
 		}
 	}); n != 0 {
 		t.Errorf("HasPrefix: %v allocations", n)

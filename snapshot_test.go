@@ -114,7 +114,7 @@ func TestSnapshotSequence(t *testing.T) {
 		}
 		s := db.Snapshot()
 		if n := s.Sequence(); n != before+uint64(b.Len()) || n != db.Metrics().LastSequence {
-			t.Errorf("a snapshot after %d operations from %d on has the number %d", b.Len(), before, n)
+			t.Errorf("a snapshot after %d operations at sequence number %d has the number %d", b.Len(), before, n)
 		}
 		s.Close()
 	}

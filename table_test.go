@@ -16,8 +16,8 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// manyTables creates a database in dir whose keys, key00000 and so on, are in many tables of
-// one level >= 1.
+// manyTables creates a database in dir whose keys, key00000 and so on, are in many tables of one
+// level below level 0.
 func manyTables(t *testing.T, dir string, fsys vfs.FS, keys int) {
 	t.Helper()
 	db := mustOpen(t, dir, &Options{FS: fsys, TableBytes: 2 << 10, DisableCompression: true})
@@ -193,7 +193,7 @@ func TestCompacted(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := newest.compacted(); got != c.want {
-			t.Errorf("table %d is compacted: %v", newest.meta.Num, got)
+			t.Errorf("table %d counts as compacted: %v", newest.meta.Num, got)
 		}
 	}
 }
@@ -209,7 +209,7 @@ func TestManifestTailIsReported(t *testing.T) {
 	}
 	f, err := os.OpenFile(names[0], os.O_WRONLY|os.O_APPEND, 0)
 	if err == nil {
-		_, err = f.WriteString("\x01\x02\x03\x04\x40\x00\x01cut") // 64 bytes are announced
+		_, err = f.WriteString("\x01\x02\x03\x04\x40\x00\x01cut") // the header announces 64 bytes
 	}
 	if err == nil {
 		err = f.Close()
@@ -240,7 +240,7 @@ func TestWriteKeepsNoBatch(t *testing.T) {
 	}
 	for i, part := range db.commit.parts[:cap(db.commit.parts)] {
 		if part != nil {
-			t.Errorf("part %d has %d bytes", i, len(part))
+			t.Errorf("part %d still holds %d bytes", i, len(part))
 		}
 	}
 	mustClose(t, db)

@@ -19,13 +19,13 @@ func TestTwoNames(t *testing.T) {
 	const ldb, sst = "000007.ldb", "000007.sst"
 	for _, c := range []struct {
 		names     string
-		ldb, sst  int // sizes
+		ldb, sst  int // sizes in bytes
 		unsizable string
 		want      string
 		err       error
 	}{
 		{names: ldb, ldb: 10, want: ldb},
-		{names: ldb, ldb: 11, want: ldb}, // which is damaged
+		{names: ldb, ldb: 11, want: ldb}, // of the wrong size, but the only file
 		{names: sst, sst: 10, want: sst},
 		{names: ldb + sst, ldb: 10, sst: 11, want: ldb},
 		{names: ldb + sst, ldb: 11, sst: 10, want: sst},
@@ -78,7 +78,7 @@ func TestTableOfAnother(t *testing.T) {
 	for _, c := range []struct {
 		path string
 		meta *manifest.TableMeta
-		want string // "": it is right
+		want string // "": the table is valid
 	}{
 		{whole, &manifest.TableMeta{Num: at.Num, Size: at.Size, Smallest: at.Smallest, Largest: at.Largest}, ""},
 		{whole, &manifest.TableMeta{Num: at.Num + 1, Size: at.Size, Smallest: at.Smallest, Largest: at.Largest}, "was written as table"},

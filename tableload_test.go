@@ -16,7 +16,7 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// reads counts the operations on tables.
+// reads returns a fault that never strikes, and counts the operations on tables.
 func reads(ops *atomic.Int64) vfstest.Fault {
 	return vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool {
 		if onTable(op) {
@@ -42,7 +42,7 @@ func TestOpenReadsNoTable(t *testing.T) {
 			t.Error(err)
 		}
 		if ops.Load() == 0 {
-			t.Error("Get reads no table: nothing is counted")
+			t.Error("Get does no operation on tables, so nothing is counted")
 		}
 		mustClose(t, db)
 	}
@@ -169,7 +169,7 @@ func TestLoadLate(t *testing.T) {
 				faulty.SetFaults()
 				if err != nil {
 					if err := call(db); err != nil {
-						t.Fatalf("again, after operation %d has failed: %v", at, err)
+						t.Fatalf("the call after operation %d has failed: %v", at, err)
 					}
 				}
 				mustClose(t, db)
@@ -208,7 +208,7 @@ func TestLoadOnce(t *testing.T) {
 		return ops.Load()
 	}
 	if one, many := single(1), single(16); one != many || one == 0 {
-		t.Errorf("one lookup does %d operations and 16 at once do %d", one, many)
+		t.Errorf("one lookup does %d operations, and 16 at once do %d", one, many)
 	}
 }
 

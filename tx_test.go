@@ -17,7 +17,7 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// txs runs the steps of several transactions in a given order.
+// txs is a database and helpers that run the steps of several transactions in a given order.
 type txs struct {
 	t  *testing.T
 	db *sift.DB
@@ -81,8 +81,8 @@ func (x *txs) scan(tx *sift.Tx, lower, upper string) (keys []string) {
 	return keys
 }
 
-// ends commits, and checks that this succeeds, or fails with ErrConflict.
-func (x *txs) ends(tx *sift.Tx, conflict bool) {
+// commit checks that Commit succeeds, or fails with ErrConflict.
+func (x *txs) commit(tx *sift.Tx, conflict bool) {
 	x.t.Helper()
 	err := tx.Commit()
 	if conflict && !errors.Is(err, sift.ErrConflict) || !conflict && err != nil {
@@ -90,8 +90,8 @@ func (x *txs) ends(tx *sift.Tx, conflict bool) {
 	}
 }
 
-// The anomalies of snapshot isolation, and those that it prevents only by checking
-// writes: each needs the check of reads.
+// The anomalies that snapshot isolation allows, or prevents only by checking writes: the check of
+// reads must prevent each.
 
 func TestTxLostUpdate(t *testing.T) {
 	x := newTxs(t, nil)
@@ -99,8 +99,8 @@ func TestTxLostUpdate(t *testing.T) {
 	a, b := x.begin(), x.begin()
 	x.put(a, "counter", x.get(a, "counter")+"a")
 	x.put(b, "counter", x.get(b, "counter")+"b")
-	x.ends(a, false)
-	x.ends(b, true)
+	x.commit(a, false)
+	x.commit(b, true)
 	if v := x.get(x.db, "counter"); v != "1a" {
 		t.Errorf("counter is %q", v)
 	}
@@ -117,8 +117,8 @@ func TestTxWriteSkew(t *testing.T) {
 	if x.get(b, "alice") == "on call" {
 		x.put(b, "bob", "off")
 	}
-	x.ends(a, false)
-	x.ends(b, true)
+	x.commit(a, false)
+	x.commit(b, true)
 }
 
 // TestTxPhantom checks a write skew over a range, into which each transaction inserts a key.
@@ -132,8 +132,8 @@ func TestTxPhantom(t *testing.T) {
 	if keys := x.scan(b, "booking/10", "booking/12"); len(keys) == 0 {
 		x.put(b, "booking/11b", "")
 	}
-	x.ends(a, false)
-	x.ends(b, true)
+	x.commit(a, false)
+	x.commit(b, true)
 }
 
 // TestTxAbsentKey checks a write skew over an absent key.
@@ -146,8 +146,8 @@ func TestTxAbsentKey(t *testing.T) {
 	if ok, err := b.Has([]byte("name")); !ok && err == nil {
 		x.put(b, "name", "b")
 	}
-	x.ends(a, false)
-	x.ends(b, true)
+	x.commit(a, false)
+	x.commit(b, true)
 }
 
 // TestTxReadOnlyAnomaly is from Fekete, O'Neil and O'Neil, A Read-Only Transaction Anomaly Under
@@ -164,14 +164,14 @@ func TestTxReadOnlyAnomaly(t *testing.T) {
 	deposit := x.begin()
 	x.get(deposit, "y")
 	x.put(deposit, "y", "20")
-	x.ends(deposit, false)
+	x.commit(deposit, false)
 	report := x.begin()
 	if got := x.get(report, "x") + " " + x.get(report, "y"); got != "0 20" {
 		t.Errorf("the report says %s", got)
 	}
-	x.ends(report, false)
+	x.commit(report, false)
 	x.put(withdraw, "x", "-11") // with the penalty
-	x.ends(withdraw, true)
+	x.commit(withdraw, true)
 }
 
 func TestTxBlindWritesAndReadersDoNotConflict(t *testing.T) {
@@ -184,9 +184,9 @@ func TestTxBlindWritesAndReadersDoNotConflict(t *testing.T) {
 	if x.get(b, "k") != "b" { // its own
 		t.Error("a transaction does not read its own write")
 	}
-	x.ends(b, false)
-	x.ends(a, false)
-	x.ends(r, false)
+	x.commit(b, false)
+	x.commit(a, false)
+	x.commit(r, false)
 	if v := x.get(x.db, "k"); v != "a" {
 		t.Errorf("k is %q", v)
 	}
@@ -256,11 +256,11 @@ func TestTxRanges(t *testing.T) {
 				x.set(c.write, "2")
 				err = tx.Commit()
 				if got := errors.Is(err, sift.ErrConflict); got != c.expect || !got && err != nil {
-					t.Errorf("%s, in %s, iterator open %v: %v", c.desc, where, open, err)
+					t.Errorf("%s, keys in %s, iterator open %v: %v", c.desc, where, open, err)
 				}
 				if open {
 					if it.First() || it.Next() || it.Prev() || !errors.Is(it.Err(), sift.ErrClosed) {
-						t.Errorf("%s: the iterator goes on after the commit: %v", c.desc, it.Err())
+						t.Errorf("%s: the iterator still moves after the commit: %v", c.desc, it.Err())
 					}
 					it.Close()
 				}
@@ -499,7 +499,7 @@ func TestTxWritesWhileIterating(t *testing.T) {
 		}
 		n++
 		x.put(tx, string(e.Key)+"+", "new")
-		if v, err := tx.Get([]byte(string(e.Key) + "+")); string(v) != "new" { // a read indexes what was written
+		if v, err := tx.Get([]byte(string(e.Key) + "+")); string(v) != "new" { // a read builds the index of the writes
 			t.Fatalf("%q, %v", v, err)
 		}
 		if err := tx.Delete(e.Key); err != nil {
@@ -512,7 +512,7 @@ func TestTxWritesWhileIterating(t *testing.T) {
 	if keys := x.scan(tx, "", "z"); len(keys) != 101 || keys[0] != "key+" {
 		t.Errorf("%d keys: %q", len(keys), keys)
 	}
-	x.ends(tx, false)
+	x.commit(tx, false)
 }
 
 func TestTxLimits(t *testing.T) {
@@ -532,7 +532,7 @@ func TestTxLimits(t *testing.T) {
 	limited("writes", err)
 	limited("commit", tx.Commit())
 	if x.get(x.db, "key0") != "" {
-		t.Error("it was written")
+		t.Error("a transaction that exceeded the limit was written")
 	}
 
 	// A transaction that only reads can continue, in bounded memory.
@@ -544,7 +544,7 @@ func TestTxLimits(t *testing.T) {
 		t.Errorf("%d transactions hold %d bytes", m.Transactions, m.Memory.Transactions)
 	}
 	limited("write after many reads", tx.Put([]byte("k"), nil))
-	x.ends(tx, false)
+	x.commit(tx, false)
 
 	tx = x.begin()
 	x.put(tx, "k", "")
@@ -568,7 +568,7 @@ func TestTxLimits(t *testing.T) {
 		t.Errorf("at its own key: %v, %v", it.Valid(), it.Err())
 	}
 	mustClose(t, it)
-	x.ends(tx, false)
+	x.commit(tx, false)
 	if m := x.db.Metrics(); m.Transactions != 0 || m.Memory.Transactions > 16<<10 {
 		t.Errorf("%d transactions hold %d bytes", m.Transactions, m.Memory.Transactions)
 	}
@@ -581,7 +581,7 @@ func TestTxLifetime(t *testing.T) {
 	x.set("a", "1")
 	tx := x.begin()
 	if x.get(tx, "a") != "1" || x.db.Metrics().Transactions != 1 {
-		t.Error("it does not read")
+		t.Error("the transaction does not read, or is not counted")
 	}
 	it, err := tx.NewIter(nil)
 	if err != nil {
@@ -606,7 +606,7 @@ func TestTxLifetime(t *testing.T) {
 	if err := tx.Put([]byte("a"), nil); !errors.Is(err, sift.ErrTxLimit) {
 		t.Errorf("Put: %v", err)
 	}
-	if !it.First() || string(it.Value()) != "1" { // it holds the version that it reads
+	if !it.First() || string(it.Value()) != "1" { // the iterator holds the version that it reads
 		t.Errorf("iterator: %v, %q", it.Err(), it.Value())
 	}
 	mustClose(t, it)
@@ -646,7 +646,7 @@ func TestTxEnds(t *testing.T) {
 	}
 	tx := x.begin()
 	x.put(tx, "a", "1")
-	x.ends(tx, false)
+	x.commit(tx, false)
 	all(tx)
 	closed("Put", tx.Put(nil, nil))
 	closed("Delete", tx.Delete(nil))
@@ -667,7 +667,7 @@ func TestTxEnds(t *testing.T) {
 	if x.get(ro, "a") != "1" || len(x.scan(ro, "", "z")) != 1 || !errors.Is(ro.Put(nil, nil), sift.ErrReadOnly) || !errors.Is(ro.Delete(nil), sift.ErrReadOnly) {
 		t.Error("a read-only transaction is not read-only")
 	}
-	x.ends(ro, false)
+	x.commit(ro, false)
 
 	// The database is closed under a transaction.
 	tx = x.begin()
@@ -756,7 +756,7 @@ func TestTransact(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || tries != 6 {
 		t.Errorf("%v after %d tries", err, tries)
 	}
-	if err := x.db.Transact(cancelled, func(*sift.Tx) error { t.Error("it runs"); return nil }); !errors.Is(err, context.Canceled) {
+	if err := x.db.Transact(cancelled, func(*sift.Tx) error { t.Error("the function runs although the context is canceled"); return nil }); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 
@@ -853,6 +853,6 @@ func TestTxCounters(t *testing.T) {
 		sum += n
 	}
 	if sum != (workers-1)*each {
-		t.Errorf("the counters are at %d, want %d", sum, (workers-1)*each)
+		t.Errorf("the counters add up to %d, want %d", sum, (workers-1)*each)
 	}
 }

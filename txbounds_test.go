@@ -23,7 +23,7 @@ func TestTxReadsTheNewest(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		x.ends(tx, false)
+		x.commit(tx, false)
 	}
 }
 
@@ -53,7 +53,7 @@ func TestTxRangesInTables(t *testing.T) {
 		if err := x.db.Compact(context.Background(), nil, nil); err != nil {
 			t.Fatal(err)
 		}
-		x.ends(tx, c.conflict)
+		x.commit(tx, c.conflict)
 	}
 }
 
@@ -101,7 +101,7 @@ func TestTxWalks(t *testing.T) {
 				want = want || k == key
 			}
 			if err := tx.Commit(); (err != nil) != want {
-				t.Errorf("%s: %c was written, %v", name, key, err)
+				t.Errorf("%s: after a write of %c: %v", name, key, err)
 			}
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// expireNow makes a transaction too old, as a flush does that begins at this moment.
+// expireNow expires a transaction, as a flush does that begins when it is too old.
 func expireNow(db *DB, tx *Tx) {
 	db.snapshots.mu.Lock()
 	defer db.snapshots.mu.Unlock()
@@ -106,7 +106,7 @@ func TestTxForgets(t *testing.T) {
 			}
 		}
 		if tx.reads.lost == readOnly {
-			t.Fatalf("read-only %t: what was read is lost: %t", readOnly, tx.reads.lost)
+			t.Fatalf("read-only %t: the read set is lost: %t", readOnly, tx.reads.lost)
 		}
 		for _, want := range []string{"key000100", "key000099"} {
 			if !it.Prev() || string(it.Key()) != want {
@@ -114,7 +114,7 @@ func TestTxForgets(t *testing.T) {
 			}
 		}
 		if !it.Last() || string(it.Key()) != "key000299" || !it.First() || string(it.Key()) != "key000000" {
-			t.Errorf("from the ends to %q", it.Key())
+			t.Errorf("Last or First is at %q", it.Key())
 		}
 		if err := it.Close(); err != nil {
 			t.Error(err)
@@ -166,7 +166,7 @@ func TestTxTooLarge(t *testing.T) {
 		}
 	}
 	if ok, err := db.Has([]byte("key")); ok || err != nil {
-		t.Errorf("it was written: %t, %v", ok, err)
+		t.Errorf("a transaction that failed was written: %t, %v", ok, err)
 	}
 	nothingLeft(t, db)
 }
@@ -204,7 +204,7 @@ func TestConflictInFullMemtable(t *testing.T) {
 			<-blocked
 		}
 		if n := len(db.state.Load().imms); n == 0 {
-			t.Error("no memtable waits")
+			t.Error("no memtable waits to be flushed")
 		}
 		err = tx.Commit()
 		if key == "read" && err != ErrConflict || key != "read" && err != nil {
@@ -286,13 +286,13 @@ func TestLargeBatchBesideTx(t *testing.T) {
 		t.Fatal(err)
 	}
 	if db.commit.recent.valid {
-		t.Error("the keys of a large batch are kept")
+		t.Error("recent writes are still valid after a large batch")
 	}
 	if err := txs[0].Commit(); err != ErrConflict {
-		t.Errorf("the one that has read it: %v", err)
+		t.Errorf("the transaction that has read a key of the batch: %v", err)
 	}
 	if err := txs[1].Commit(); err != nil {
-		t.Errorf("the other one: %v", err)
+		t.Errorf("the transaction that has read another key: %v", err)
 	}
 	nothingLeft(t, db)
 }
@@ -334,7 +334,7 @@ func TestCheckedGroup(t *testing.T) {
 			t.Error(err, txErr)
 		}
 		if n := len(db.commit.taken); n != 2-more {
-			t.Errorf("%d more: %d writes are in the last group", more, n)
+			t.Errorf("%d bytes too many: %d writes are in the last group", more, n)
 		}
 		tx.Discard()
 	}
@@ -383,7 +383,7 @@ func TestJointBegins(t *testing.T) {
 		}
 	}
 	if ok, err := db.Has([]byte("key")); ok || err != nil {
-		t.Errorf("it was written: %t, %v", ok, err)
+		t.Errorf("a transaction that failed was written: %t, %v", ok, err)
 	}
 	closed := &joint{closed: true}
 	if tx, _, err := q.begin(db, closed, nil); tx != nil || err != nil {
@@ -392,7 +392,7 @@ func TestJointBegins(t *testing.T) {
 	q.joint = closed
 	q.advance(closed) // whoever closed it commits it
 	if q.joint != closed {
-		t.Error("it is committed twice")
+		t.Error("a joint transaction that is being committed is replaced")
 	}
 	q.joint = nil
 	nothingLeft(t, db)
@@ -429,7 +429,7 @@ func TestForkOfExpired(t *testing.T) {
 		t.Errorf("%d transactions", n)
 	}
 	if _, err := other.Get([]byte("key")); !errors.Is(err, ErrNotFound) {
-		t.Errorf("the other one: %v", err)
+		t.Errorf("the transaction that has not expired: %v", err)
 	}
 	other.Discard()
 	nothingLeft(t, db)
@@ -457,8 +457,8 @@ func TestTriesByDefault(t *testing.T) {
 	cancel()
 	for try := range firstRetries {
 		for range 20 {
-			if err := backOff(over, try+1); err != nil { // it would notice only in a pause
-				t.Fatalf("it pauses after try %d", try+1)
+			if err := backOff(over, try+1); err != nil { // the context is checked only during a pause
+				t.Fatalf("there is a pause after try %d", try+1)
 			}
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// add adds to a counter.
+// add adds n to a counter.
 func add(tx *Tx, key string, n int) error {
 	v, err := tx.Get([]byte(key))
 	if err != nil && !errors.Is(err, ErrNotFound) {
@@ -39,7 +39,7 @@ func counter(t *testing.T, db *DB, key string) int {
 	return n
 }
 
-// nothingLeft checks that no transactions are left.
+// nothingLeft checks that no transactions, snapshots, or waiting calls are left.
 func nothingLeft(t *testing.T, db *DB) {
 	t.Helper()
 	q := &db.joints
@@ -56,7 +56,7 @@ func nothingLeft(t *testing.T, db *DB) {
 func jointScript(t *testing.T, db *DB, during func(), fns ...func(tx *Tx) error) []error {
 	t.Helper()
 	q := &db.joints
-	q.took = time.Hour // nobody is left out
+	q.took = time.Hour // no call is left out
 	q.heat.Store(maxHeat)
 	errs := make([]error, len(fns))
 	var wg sync.WaitGroup
@@ -107,11 +107,11 @@ func TestJoint(t *testing.T) {
 				t.Errorf("the second sees %s, %v", v, err)
 			}
 			if err := kept.Put([]byte("n"), []byte("100")); !errors.Is(err, ErrClosed) {
-				t.Errorf("a transaction that has ended: %v", err)
+				t.Errorf("Put to a transaction that has ended: %v", err)
 			}
 			return add(tx, "n", 2)
 		},
-		func(tx *Tx) error { // leaves no trace
+		func(tx *Tx) error { // must have no effect
 			if err := add(tx, "n", 1000); err != nil {
 				t.Error(err)
 			}
@@ -135,12 +135,12 @@ func TestJoint(t *testing.T) {
 		},
 	)
 	if got, want := fmt.Sprint(errs), fmt.Sprint([]error{nil, nil, own, ErrClosed, ErrClosed, nil}); got != want {
-		t.Errorf("they end with %s, want %s", got, want)
+		t.Errorf("the calls return %s, want %s", got, want)
 	}
 	if n := counter(t, db, "n"); n != 7 {
 		t.Errorf("the counter is %d, want 7", n)
 	}
-	// One commit of three operations.
+	// One group of three operations.
 	if m := db.Metrics(); m.LastSequence != logged+3 || m.TxCommits != 3 || m.TxConflicts != 0 {
 		t.Errorf("%d operations, %d commits, %d conflicts", m.LastSequence-logged, m.TxCommits, m.TxConflicts)
 	}
@@ -191,7 +191,7 @@ func TestJointConflict(t *testing.T) {
 	for i, err := range errs {
 		// The first read began before the write, and the others with it.
 		if !errors.Is(err, ErrConflict) {
-			t.Errorf("%d ends with %v", i, err)
+			t.Errorf("call %d returns %v", i, err)
 		}
 	}
 	if n, m := counter(t, db, "n"), counter(t, db, "m"); n != 50 || m != 0 {
@@ -278,7 +278,7 @@ func TestJointStress(t *testing.T) {
 					case 5:
 						return tx.Put([]byte("medium"), make([]byte, 100<<10))
 					case 6:
-						if _, err := tx.NewIter(nil); err != nil { // is not closed
+						if _, err := tx.NewIter(nil); err != nil { // the iterator is not closed
 							return err
 						}
 					}
@@ -346,12 +346,12 @@ func TestJointSync(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !q.add(j, &rider{done: make(chan error, 1)}, tx, true) {
-				t.Fatal("not added")
+				t.Fatal("a member is not added")
 			}
 			tx.Discard()
 		}
 		if j.sync != want {
-			t.Errorf("of %v the joint transaction is synced: %v", members, j.sync)
+			t.Errorf("with members %v, the joint transaction is synced: %v", members, j.sync)
 		}
 		j.closed = true
 		q.commit(j)
@@ -374,7 +374,7 @@ func TestJointHeat(t *testing.T) {
 	q.tried(false)
 	for n := range int32(maxHeat/conflictHeat + 2) {
 		if got, want := q.heat.Load(), min(n*conflictHeat, maxHeat); got != want {
-			t.Fatalf("after %d conflicts: %d, want %d", n, got, want)
+			t.Fatalf("heat after %d conflicts: %d, want %d", n, got, want)
 		}
 		joined := 0
 		for range 10 * probeEvery {
@@ -387,13 +387,13 @@ func TestJointHeat(t *testing.T) {
 			want = 10 * (probeEvery - 1)
 		}
 		if joined != want {
-			t.Errorf("at %d, %d of %d join; want %d", q.heat.Load(), joined, 10*probeEvery, want)
+			t.Errorf("at heat %d, %d of %d join; want %d", q.heat.Load(), joined, 10*probeEvery, want)
 		}
 		q.tried(true)
 	}
 	for heat := q.heat.Load(); heat > 0; heat-- {
 		if got := q.heat.Load(); got != heat {
-			t.Fatalf("%d, want %d", got, heat)
+			t.Fatalf("heat is %d, want %d", got, heat)
 		}
 		q.tried(false)
 	}
@@ -411,12 +411,12 @@ func TestJointGivesUp(t *testing.T) {
 		others := slices.Clone(q.waiting)
 		gaveUp := inBackground(func() error {
 			if j := q.wait(over, &rider{turn: make(chan *joint, 1)}); j != nil {
-				return errors.New("it gets a turn")
+				return errors.New("the call gets a turn")
 			}
 			return nil
 		})
 		if err := ended(t, "a call that gives up", gaveUp); err != nil || !slices.Equal(q.waiting, others) {
-			t.Errorf("after %d others: %v, and then %d wait", before, err, len(q.waiting))
+			t.Errorf("behind %d others: %v, and then %d wait", before, err, len(q.waiting))
 		}
 	}
 }
@@ -436,7 +436,7 @@ func TestJointCanceled(t *testing.T) {
 			t.Errorf("%s: %t, %v", what, again, err)
 		}
 		if q.joint != j || len(q.waiting) != 0 {
-			t.Errorf("%s: then the queue has %v, and %d wait", what, q.joint, len(q.waiting))
+			t.Errorf("%s: the queue is left with %v, and %d wait", what, q.joint, len(q.waiting))
 		}
 	}
 	q.joint = nil
@@ -479,7 +479,7 @@ func TestJointPatience(t *testing.T) {
 	q.joint = busy
 	again, err := q.transact(context.Background(), db, nil, func(tx *Tx) error { return add(tx, "n", 1) })
 	if again || err != nil || counter(t, db, "n") != 1 || q.joint != busy || len(q.waiting) != 0 {
-		t.Errorf("%t, %v; the counter is %d, and %d wait", again, err, counter(t, db, "n"), len(q.waiting))
+		t.Errorf("transact returns %t, %v; the counter is %d, and %d wait", again, err, counter(t, db, "n"), len(q.waiting))
 	}
 	r := &rider{done: make(chan error, 1)}
 	busy.turn, busy.riders = time.Now().Add(-time.Hour), []*rider{r}
@@ -582,7 +582,7 @@ func TestJointExpires(t *testing.T) {
 		runs = [3]int{}
 		errs := jointScript(t, db, func() {}, run(0, at == 0), run(1, at == 1), run(2, at == 2))
 		if errors.Is(errs[0], ErrTxLimit) != (at == 0) || at > 0 && errs[0] != nil || errs[1] != nil || errs[2] != nil || runs != want {
-			t.Errorf("it expires in call %d: %v, they run %v times", at, errs, runs)
+			t.Errorf("it expires in call %d: errors %v, runs %v", at, errs, runs)
 		}
 	}
 	if a, b, c := counter(t, db, "0"), counter(t, db, "1"), counter(t, db, "2"); a != 2 || b != 3 || c != 3 {
@@ -611,7 +611,7 @@ func TestJointOutlivesMembers(t *testing.T) {
 		},
 	)
 	if errs[0] != nil || errs[1] != nil || errs[2] != own || runs != [3]int{2, 2, 2} {
-		t.Errorf("%v, they run %v times", errs, runs)
+		t.Errorf("errors %v, runs %v", errs, runs)
 	}
 	if a, b := counter(t, db, "0"), counter(t, db, "1"); a != 1 || b != 1 {
 		t.Errorf("the counters are %d and %d", a, b)

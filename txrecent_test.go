@@ -40,7 +40,7 @@ func TestWritesAfter(t *testing.T) {
 		s.addKey(lookupKey(nil, []byte(key)).Hash, []byte(key))
 		for since := uint64(4); since < 9; since++ {
 			if got := w.touch(&s, since); got != (since < last) {
-				t.Errorf("%s, written as %d, counts after %d: %t", key, last, since, got)
+				t.Errorf("%s, written at %d, counts as a write after %d: %t", key, last, since, got)
 			}
 		}
 	}
@@ -76,7 +76,7 @@ func TestReadSet(t *testing.T) {
 			s.addKey(1000, []byte(k))
 		}
 		if n := len(s.keys) - others; n != 2 {
-			t.Errorf("beside %d others, there are %d of 2 keys", others, n)
+			t.Errorf("with %d others, there are %d of 2 keys", others, n)
 		}
 	}
 	rng := rand.New(rand.NewPCG(18, 1))
@@ -124,12 +124,12 @@ func TestRecentWrites(t *testing.T) {
 		if rng.IntN(1000) == 0 {
 			w.stop()
 			if w.covers(next - 1) {
-				t.Fatal("it covers writes that it has dropped")
+				t.Fatal("the recent writes cover writes that were dropped")
 			}
 		}
 		w.begin(next)
 		if !w.covers(next - 1) {
-			t.Fatal("it does not cover an empty suffix")
+			t.Fatal("the recent writes do not cover an empty suffix")
 		}
 		var b Batch
 		for range rng.IntN(200) {
@@ -158,7 +158,7 @@ func TestRecentWrites(t *testing.T) {
 			s.addKey(lookupKey(nil, k).Hash, k)
 			got := w.touch(&s, since)
 			if got != (written[string(k)] > since) {
-				t.Fatalf("%q was written at %d; after %d: %v", k, written[string(k)], since, got)
+				t.Fatalf("%q was last written at %d; written after %d: %v", k, written[string(k)], since, got)
 			}
 			if got {
 				touched++
@@ -166,7 +166,7 @@ func TestRecentWrites(t *testing.T) {
 		}
 	}
 	if most == 0 || most > 8<<20 || touched == 0 {
-		t.Errorf("it took %d bytes, and %d keys were found in it", most, touched)
+		t.Errorf("the recent writes took up to %d bytes, and %d keys were found in them", most, touched)
 	}
 }
 
@@ -308,13 +308,13 @@ func TestLeaderSendsBack(t *testing.T) {
 		t.Errorf("%v, %v", again, err)
 	}
 	if ok, err := db.Has([]byte("z")); ok || err != nil {
-		t.Errorf("it was written: %v, %v", ok, err)
+		t.Errorf("the transaction was written: %v, %v", ok, err)
 	}
 	if err := tx.Commit(); err != nil {
 		t.Error(err)
 	}
 	if ok, err := db.Has([]byte("z")); !ok || err != nil {
-		t.Errorf("it was not written: %v, %v", ok, err)
+		t.Errorf("the committed transaction was not written: %v, %v", ok, err)
 	}
 }
 
@@ -332,7 +332,7 @@ func TestNothingIsKeptWithoutTransactions(t *testing.T) {
 			t.Fatal(err)
 		}
 		if db.commit.recent.valid || db.commit.recent.bytes.Load() != 0 {
-			t.Fatal("writes are kept")
+			t.Fatal("writes are kept without transactions that may write")
 		}
 	}
 	tx, err := db.Begin(nil)
@@ -347,7 +347,7 @@ func TestNothingIsKeptWithoutTransactions(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !db.commit.recent.valid || db.commit.recent.bytes.Load() == 0 {
-		t.Fatal("writes are not kept")
+		t.Fatal("writes are not kept during a transaction")
 	}
 	tx.Discard()
 	if err := db.Put([]byte("a"), nil, NoSync); err != nil {
@@ -396,7 +396,7 @@ func TestCheckReportsReadErrors(t *testing.T) {
 		}
 		faulty.SetFaults()
 		if ok, err := db.Has([]byte("z")); ok || err != nil {
-			t.Errorf("ranged %v: it was written: %v, %v", ranged, ok, err)
+			t.Errorf("ranged %v: the transaction was written: %v, %v", ranged, ok, err)
 		}
 	}
 }

@@ -62,16 +62,16 @@ func TestWalkAhead(t *testing.T) {
 	begin := time.Now()
 	remove(1000)
 	if n := end(); n != 0 {
-		t.Errorf("nobody has iterated, and there is a gap up to %d", n)
+		t.Errorf("there is a gap up to %d before the first iterator", n)
 	}
 	first()
 	remove(10_000)
 	if n := end(); n > head || n <= head-aheadEvery {
-		t.Errorf("%d keys are deleted, and the gap ends at %d", head, n)
+		t.Errorf("%d keys are deleted, but the gap ends at %d", head, n)
 	}
 	remove(1000)
 	if n := end(); n > head || n <= head-aheadEvery {
-		t.Errorf("%d keys are deleted, and the gap ends at %d", head, n)
+		t.Errorf("%d keys are deleted, but the gap ends at %d", head, n)
 	}
 	took := d.ahead.ns.Load()
 	if took <= 0 || took > int64(time.Since(begin)) {
@@ -81,15 +81,15 @@ func TestWalkAhead(t *testing.T) {
 	at := end()
 	remove(1000)
 	if n := end(); n != at {
-		t.Errorf("without iterators the gap went on from %d to %d", at, n)
+		t.Errorf("without iterators, the gap grew from %d to %d", at, n)
 	}
 	first()
 	if n := end(); n != head || d.ahead.ns.Load() != 0 {
-		t.Errorf("an iterator found %d, and the gap ends at %d, after walks of %d ns", head, n, d.ahead.ns.Load())
+		t.Errorf("an iterator found %d, but the gap ends at %d, after walks of %d ns", head, n, d.ahead.ns.Load())
 	}
 	remove(1000)
 	if n := end(); n > head || n <= head-aheadEvery {
-		t.Errorf("after an iterator, %d keys are deleted, and the gap ends at %d", head, n)
+		t.Errorf("after an iterator, %d keys are deleted, but the gap ends at %d", head, n)
 	}
 	first()
 	head++ // this key stays
@@ -141,7 +141,7 @@ func TestWalkAheadBatches(t *testing.T) {
 			t.Fatalf("batches of %d: the gaps are %v", size, gaps)
 		}
 		if n := int(binary.BigEndian.Uint32(gaps[0].To)); n > at || n <= at-aheadEvery-size {
-			t.Errorf("batches of %d: %d keys are deleted, and the gap ends at %d", size, at, n)
+			t.Errorf("batches of %d: %d keys are deleted, but the gap ends at %d", size, at, n)
 		}
 		if err := d.Close(); err != nil {
 			t.Fatal(err)
@@ -192,7 +192,7 @@ func TestWalkAheadEnds(t *testing.T) {
 		t.Fatalf("the gaps are %v", gaps)
 	}
 	if n := int(binary.BigEndian.Uint32(gaps[0].To)); n < 100+most/2 || n > 100+2*most {
-		t.Errorf("the gap went on from 100 to %d in one write", n)
+		t.Errorf("the gap grew from 100 to %d in one write", n)
 	}
 }
 
@@ -212,7 +212,7 @@ func TestDeletedRun(t *testing.T) {
 		r.add([]byte("z"))
 	}
 	if run := r.take(); run.n != 0 {
-		t.Errorf("a run of %d is taken", run.n)
+		t.Errorf("a run of %d is taken too early", run.n)
 	}
 	r.add([]byte("z"))
 	if run := r.take(); run.n != aheadEvery || string(run.from) != "a" || r.n != 0 {
@@ -240,7 +240,7 @@ func TestWalkAheadOrNot(t *testing.T) {
 		{name: "a gap up to the end of the run", from: "k00000", to: "k00229", keys: 130, walked: true, end: "k00229"},
 		{name: "a gap beyond the run", from: "k00000", to: "k00229x", keys: 130, end: "k00229x"},
 		{name: "an empty database", from: "k00000", to: "k00100", end: "k00100"},
-		{name: "used just lately enough", from: "k00000", to: "k00100", keys: 130, unused: int64(aheadUnused), walked: true, end: "k00229\x00"},
+		{name: "used just recently enough", from: "k00000", to: "k00100", keys: 130, unused: int64(aheadUnused), walked: true, end: "k00229\x00"},
 		{name: "not used for too long", from: "k00000", to: "k00100", keys: 130, unused: int64(aheadUnused) + 1, end: "k00100"},
 	} {
 		d := mustOpen(t, "db", uncached(vfstest.NewMem()))
