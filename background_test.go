@@ -206,7 +206,7 @@ func TestPickDeletions(t *testing.T) {
 		}
 	}
 
-	// A table that is still to be loaded may have tombstones; one that could not be loaded is ignored.
+	// A table that is not loaded yet may have tombstones; one that could not be loaded is ignored.
 	for _, loading := range []bool{true, false} {
 		d := automatic(db)
 		x := version.Levels[0][0].Handle.(*table)
@@ -301,8 +301,8 @@ func TestFileNumbers(t *testing.T) {
 	}
 }
 
-// TestSecondTableFails checks that if one of several tables that a compaction writes fails, the
-// compaction fails, and what it has written is removed.
+// TestSecondTableFails checks that a compaction fails if one of several tables that it writes
+// fails, and that it removes what it has written.
 func TestSecondTableFails(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	o := uncached(faulty)

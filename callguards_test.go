@@ -430,7 +430,7 @@ func TestTombstoneAboveDamage(t *testing.T) {
 }
 
 // TestResetBesideGaps checks that an iterator that is reset to a range that begins and ends in gaps
-// finds the keys in between, and none if there are none.
+// finds the keys in between, if there are any.
 func TestResetBesideGaps(t *testing.T) {
 	db, it := deletedKeys(t, "key00500x", "last")
 	for range 2 { // to record the gaps
@@ -777,7 +777,7 @@ func TestUnfinishedTableStays(t *testing.T) {
 	}
 }
 
-// TestOps checks that an empty batch has no operations, and a loop over Ops can end early.
+// TestOps checks that an empty batch has no operations, and that a loop over Ops can end early.
 func TestOps(t *testing.T) {
 	var b Batch
 	for op := range b.Ops() {

@@ -53,8 +53,8 @@ func TestCheckCounts(t *testing.T) {
 	}
 }
 
-// TestCheckLevels checks that if an older value hides a newer one, a lookup does not find what a
-// scan finds, and Check reports each such key.
+// TestCheckLevels checks that Check reports each key of which an older value hides a newer one, so
+// that a lookup does not find what a scan finds.
 func TestCheckLevels(t *testing.T) {
 	mem := vfstest.NewMem()
 	deepDatabase(t, mem, []int{1, 2})
@@ -88,7 +88,7 @@ func TestCheckLevels(t *testing.T) {
 	}
 }
 
-// TestCheckReportsOnce checks that a damaged block is one fault, and lookups do not report it
+// TestCheckReportsOnce checks that a damaged block is one fault, and that lookups do not report it
 // again.
 func TestCheckReportsOnce(t *testing.T) {
 	mem := vfstest.NewMem()

@@ -115,8 +115,8 @@ func TestLock(t *testing.T) {
 	mustClose(t, mustOpen(t, dir, nil))
 }
 
-// TestLockedAndMissing checks that for a database that is open, or does not exist, Check and Repair
-// return the errors of Open and change nothing.
+// TestLockedAndMissing checks that Check and Repair return the errors of Open for a database that
+// is open or does not exist, and change nothing.
 func TestLockedAndMissing(t *testing.T) {
 	check := func(dir string) error {
 		_, err := sift.Check(context.Background(), dir, nil, func(err error) { t.Error(err) })

@@ -156,7 +156,7 @@ func TestFilterKey(t *testing.T) {
 		t.Fatal("a secret was created without KeyedFilters")
 	}
 
-	// Old tables' filters are probed as before, new ones with the secret.
+	// Filters of old tables are probed as before, and those of new tables with the secret.
 	db = mustOpen(t, "db", keyedOptions(fs))
 	wantPolicies(t, db, flushed, below)
 	wantKeys(t, db, n)

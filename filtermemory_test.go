@@ -83,8 +83,8 @@ func TestFilterMemoryFollowsHeat(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{
 		Filter: filter.Ribbon(12), TableBytes: 128 << 10, MemtableBytes: 4 << 20, LevelBaseBytes: 64 << 20,
 		FilterMemory: keys * 12 / 8 / 4, // a quarter of all filters
-		// During a pause in writing, a flushed table would be moved to level 1 as it is: too large for
-		// two units of its filter to fit.
+		// During a pause in writing, a flushed table would be moved to level 1 as it is, too large
+		// for two units of its filter to fit.
 		DisableAutoCompaction: true,
 	})
 	defer mustClose(t, db)

@@ -448,7 +448,8 @@ func TestDeleteRangeOtherTables(t *testing.T) {
 	}
 }
 
-// TestOtherFilters checks that LevelDB's own filters exclude absent keys, and Check counts them.
+// TestOtherFilters checks that LevelDB's own filters exclude absent keys, and that Check counts
+// them.
 func TestOtherFilters(t *testing.T) {
 	from := fixtures.Dir(t)
 	for _, f := range fixtureDirs {

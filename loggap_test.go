@@ -52,7 +52,7 @@ func TestGapBetweenLogs(t *testing.T) {
 	for _, tc := range []struct {
 		desc   string
 		logs   [][]byte
-		keys   int // from 1 on
+		keys   int // the keys from 1 to this one are recovered
 		torn   int // number of reports
 		damage bool
 	}{
@@ -149,7 +149,7 @@ func TestLogsAfterMissingOne(t *testing.T) {
 	for _, tc := range []struct {
 		desc   string
 		logs   [][]byte
-		keys   int // from 1 on
+		keys   int // the keys from 1 to this one are recovered
 		damage bool
 	}{
 		{"one log", [][]byte{logOf(t, 1, 2)}, 2, false},
@@ -466,7 +466,7 @@ func blockTables(t *testing.T) (mem *vfstest.Mem, o *Options, blocked chan struc
 	}
 }
 
-// fillMemtables writes keys without Sync until n memtables are full, and returns the number of keys.
+// fillMemtables writes keys without Sync until n memtables are full, and counts the keys.
 func fillMemtables(t *testing.T, db *DB, n int) (keys int) {
 	t.Helper()
 	for ; n > 0; n-- {

@@ -17,9 +17,9 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// deepDatabase creates a database with a table in each of the levels, oldest table
-// first; levels must not ascend. Each table sets or deletes half of the keys, so the
-// contents, which it returns, depend on all of them.
+// deepDatabase creates a database with a table in each of the levels, which must not ascend: the
+// first table is the oldest. Each table sets or deletes half of the keys, so the contents, which
+// are returned, depend on all of them.
 func deepDatabase(t *testing.T, fs vfs.FS, levels []int) map[string]string {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(uint64(len(levels)), 3))

@@ -19,7 +19,7 @@ import (
 func TestWorthLogging(t *testing.T) {
 	var r retries
 	now := time.Unix(0, 0)
-	lines := func(from, to int) (logged []int) { // a failure a second
+	lines := func(from, to int) (logged []int) { // one failure per second
 		for i := from; i < to; i++ {
 			if r.worthLogging(fmt.Errorf("create %06d.ldb: %w", i, syscall.ENOSPC), now.Add(time.Duration(i)*time.Second)) {
 				logged = append(logged, i)
@@ -46,7 +46,7 @@ func TestWorthLogging(t *testing.T) {
 func TestRepeatedFailures(t *testing.T) {
 	for _, c := range []struct {
 		what string
-		auto bool // compactions
+		auto bool // whether compactions are automatic
 		ask  func(db *DB) error
 	}{
 		{"flush failed", false, (*DB).Flush},

@@ -71,7 +71,7 @@ func TestMemoryMetrics(t *testing.T) {
 	before := anonymous(t)
 	check := func(when string, db *sift.DB) {
 		t.Helper()
-		for range 3 { // pools release their memory in the second
+		for range 3 { // pools release their memory in the second round
 			debug.FreeOSMemory()
 		}
 		has := anonymous(t) - before

@@ -114,7 +114,7 @@ func TestDamageIsLocal(t *testing.T) {
 	if len(tables) < 4 {
 		t.Fatalf("%d tables", len(tables))
 	}
-	// first is before the damaged table and gap between the two.
+	// first is the table before the damaged one, and gap is a key between the two.
 	first, damaged := tables[1], tables[2]
 	gap := append(bytes.Clone(first.Largest), 0)
 	mustClose(t, db)

@@ -121,7 +121,8 @@ func TestTxWriteSkew(t *testing.T) {
 	x.commit(b, true)
 }
 
-// TestTxPhantom checks a write skew over a range, into which each transaction inserts a key.
+// TestTxPhantom checks that only one of two transactions commits if each inserts a key into a range
+// that both have found empty.
 func TestTxPhantom(t *testing.T) {
 	x := newTxs(t, nil)
 	x.set("booking/09", "")
@@ -136,7 +137,8 @@ func TestTxPhantom(t *testing.T) {
 	x.commit(b, true)
 }
 
-// TestTxAbsentKey checks a write skew over an absent key.
+// TestTxAbsentKey checks that only one of two transactions commits if each puts a key that both
+// have found absent.
 func TestTxAbsentKey(t *testing.T) {
 	x := newTxs(t, nil)
 	a, b := x.begin(), x.begin()
@@ -564,7 +566,7 @@ func TestTxLimits(t *testing.T) {
 	for i := range 5000 {
 		it.SeekGE(fmt.Appendf(nil, "%04d", 2*i))
 	}
-	if !it.Valid() || it.Err() != nil { // ranges that overlap are one
+	if !it.Valid() || it.Err() != nil { // overlapping ranges are merged
 		t.Errorf("at its own key: %v, %v", it.Valid(), it.Err())
 	}
 	mustClose(t, it)
@@ -650,7 +652,7 @@ func TestTxEnds(t *testing.T) {
 	all(tx)
 	closed("Put", tx.Put(nil, nil))
 	closed("Delete", tx.Delete(nil))
-	tx.Discard() // nothing
+	tx.Discard() // does nothing
 	tx = x.begin()
 	x.put(tx, "a", "2")
 	tx.Discard()
@@ -669,7 +671,7 @@ func TestTxEnds(t *testing.T) {
 	}
 	x.commit(ro, false)
 
-	// The database is closed under a transaction.
+	// The database is closed during a transaction.
 	tx = x.begin()
 	x.get(tx, "a")
 	x.put(tx, "a", "4")
@@ -731,7 +733,7 @@ func TestTransact(t *testing.T) {
 		t.Errorf("%d commits, %d conflicts", m.TxCommits, m.TxConflicts)
 	}
 
-	// Not forever.
+	// Conflicts are not retried forever.
 	tries = 0
 	always := func(tx *sift.Tx) error {
 		tries++
@@ -744,7 +746,7 @@ func TestTransact(t *testing.T) {
 		t.Errorf("%v after %d tries", err, tries)
 	}
 
-	// Not after ctx is canceled.
+	// Conflicts are not retried after ctx is canceled.
 	cancelled, cancel := context.WithCancel(ctx)
 	tries = 0
 	err = x.db.Transact(cancelled, func(tx *sift.Tx) error {
@@ -760,7 +762,7 @@ func TestTransact(t *testing.T) {
 		t.Error(err)
 	}
 
-	// An error of the function, a panic, a Discard.
+	// A function that fails, panics, or discards the transaction writes nothing.
 	own := errors.New("own")
 	err = x.db.Transact(ctx, func(tx *sift.Tx) error {
 		x.put(tx, "c", "")

@@ -102,7 +102,7 @@ func TestJoint(t *testing.T) {
 	logged := db.Metrics().LastSequence
 	errs := jointScript(t, db, func() {},
 		func(tx *Tx) error { kept = tx; return add(tx, "n", 1) },
-		func(tx *Tx) error { // sees the one before
+		func(tx *Tx) error { // sees the writes of the one before
 			if v, err := tx.Get([]byte("n")); string(v) != "1" {
 				t.Errorf("the second sees %s, %v", v, err)
 			}
@@ -443,8 +443,8 @@ func TestJointCanceled(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// TestJointLeaveOut checks that a joint transaction is committed without the call whose turn it is
-// if, and only if, that call takes too long, and only once.
+// TestJointLeaveOut checks that a joint transaction is committed, and only once, without the call
+// whose turn it is when that call takes too long, and not before.
 func TestJointLeaveOut(t *testing.T) {
 	long := time.Now().Add(-time.Hour)
 	for _, c := range []struct {

@@ -232,7 +232,7 @@ func TestWalkAheadOrNot(t *testing.T) {
 		keys     int    // tombstones in the memtable from k00100 on
 		unused   int64
 		walked   bool
-		end      string // of the gap then
+		end      string // where the gap ends then
 	}{
 		{name: "no gap", keys: 130},
 		{name: "a gap behind the run", from: "k00300", to: "k00400", keys: 130, end: "k00400"},
