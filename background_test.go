@@ -226,11 +226,11 @@ func TestPickDeletions(t *testing.T) {
 func TestNothingAutomatic(t *testing.T) {
 	db := withDeletions(t, minDeletions, 0)
 	if s := db.choose(false); s.some() {
-		t.Errorf("chosen: %+v", s)
+		t.Errorf("chosen with automatic compactions disabled: %+v", s)
 	}
 	d := automatic(db)
 	if s := d.choose(false); !s.some() || !s.idle {
-		t.Errorf("chosen: %+v", s)
+		t.Errorf("chosen with automatic compactions enabled: %+v; want an idle compaction", s)
 	}
 	d.bg.flushes = []*flushJob{{}}
 	if s := d.choose(false); s.some() {
@@ -238,7 +238,7 @@ func TestNothingAutomatic(t *testing.T) {
 	}
 	d.bg.jobs = []*job{{}}
 	if s := d.choose(false); s.job != d.bg.jobs[0] {
-		t.Errorf("chosen while a job waits: %+v", s)
+		t.Errorf("chosen while a job waits: %+v; want the job", s)
 	}
 }
 
@@ -322,7 +322,7 @@ func TestSecondTableFails(t *testing.T) {
 	err := db.Compact(context.Background(), nil, nil)
 	faulty.SetFaults()
 	if created < 2 || !errors.Is(err, syscall.EIO) || db.state.Load().version != version {
-		t.Errorf("%v, after %d tables were created", err, created)
+		t.Errorf("Compact: %v, after %d tables were created", err, created)
 	}
 	if after := tableNames(t, faulty); !slices.Equal(before, after) {
 		t.Errorf("the tables %q are now %q", before, after)
@@ -340,7 +340,7 @@ func TestEmptyIngest(t *testing.T) {
 		t.Fatal(err)
 	}
 	if now := db.Metrics().LastSequence; now != before || mem.NumOps() != ops {
-		t.Errorf("the last sequence number is %d, was %d; %d operations", now, before, mem.NumOps()-ops)
+		t.Errorf("the last sequence number is %d, was %d; %d disk operations", now, before, mem.NumOps()-ops)
 	}
 }
 
@@ -404,11 +404,11 @@ func TestPlanOfUnreadable(t *testing.T) {
 	defer mustClose(t, db)
 	plan, err := db.PlanFilters(1 << 20)
 	if err != nil || len(plan.Tables) == 0 || plan.Bytes != 0 {
-		t.Errorf("%+v, %v", plan, err)
+		t.Errorf("PlanFilters: %+v, %v", plan, err)
 	}
 	for _, p := range plan.Tables {
 		if p.Units != 0 || !errors.Is(p.Err, ErrCorruption) {
-			t.Errorf("%v units, %v", p.Units, p.Err)
+			t.Errorf("the plan for an unreadable table has %v units, %v", p.Units, p.Err)
 		}
 	}
 }
@@ -481,7 +481,7 @@ func TestDeletionsFirst(t *testing.T) {
 		d.opts.L0Tables, d.opts.LevelBaseBytes = c.l0Tables, c.baseBytes
 		d.state.Store(&readState{mem: memtable.New(0), version: v})
 		if s := d.choose(false); !s.some() || s.idle || s.plan.Inputs[0][0] != c.want {
-			t.Errorf("L0Tables %d, %d tables in level 0: %+v", c.l0Tables, len(c.tables), s)
+			t.Errorf("L0Tables %d, %d tables in level 0: chosen: %+v", c.l0Tables, len(c.tables), s)
 		}
 	}
 }
@@ -544,6 +544,6 @@ func TestFilterShares(t *testing.T) {
 		}
 	}
 	if len(version.Levels[0]) < 2 || len(version.Levels[version.Deepest]) < 2 {
-		t.Errorf("%d tables in level 0, %d in level %d", len(version.Levels[0]), len(version.Levels[version.Deepest]), version.Deepest)
+		t.Errorf("%d tables in level 0 and %d in level %d; want at least 2 in each", len(version.Levels[0]), len(version.Levels[version.Deepest]), version.Deepest)
 	}
 }

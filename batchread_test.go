@@ -73,7 +73,7 @@ func TestAppendRejected(t *testing.T) {
 	b.Append(&rejected)
 	b.Put([]byte("b"), nil)
 	if got, want := batchString(&b), "set \"a\" to \"\"\n"; got != want || b.Err() != cause {
-		t.Errorf("%q, %v; want %q", got, b.Err(), want)
+		t.Errorf("after Append of a rejected batch: %q, %v; want %q", got, b.Err(), want)
 	}
 	own := Batch{err: other}
 	own.Append(&rejected)
@@ -96,7 +96,7 @@ func TestBatchLoadDamaged(t *testing.T) {
 		var c Batch
 		c.Put([]byte("old"), nil)
 		if err := c.Load(good[:n]); !errors.Is(err, ErrCorruption) || c.Len() != 0 || c.Size() != 0 {
-			t.Errorf("%d bytes: %v, %d operations", n, err, c.Len())
+			t.Errorf("Load of the first %d bytes: %v, %d operations", n, err, c.Len())
 		}
 	}
 	for _, damaged := range []struct {

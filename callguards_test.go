@@ -241,7 +241,7 @@ func TestDeleteRangeInParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if deleted := db.Metrics().LastSequence - written; deleted != uint64(n-2) {
-		t.Errorf("%d deletions of %d keys", deleted, n-2)
+		t.Errorf("%d tombstones for %d keys", deleted, n-2)
 	}
 	for i := range n {
 		if ok, err := db.Has(key(i)); err != nil || ok != (i == 0 || i == n-1) {
@@ -287,7 +287,7 @@ func TestDeleteRangeBesideSnapshot(t *testing.T) {
 			t.Errorf("the snapshot has %s=%q, %v", key, v, err)
 		}
 		if ok, err := db.Has([]byte(key)); err != nil || ok != (key == "a" || key == "z") {
-			t.Errorf("%s: %t, %v", key, ok, err)
+			t.Errorf("the database has %s: %t, %v", key, ok, err)
 		}
 	}
 	s.Close()
@@ -310,7 +310,7 @@ func TestClosedWhileCompacting(t *testing.T) {
 		return nil
 	})
 	if err := db.Compact(context.Background(), nil, nil); err != ErrClosed || !started {
-		t.Errorf("%v; a table was created: %t", err, started)
+		t.Errorf("Compact: %v; a table was created: %t", err, started)
 	}
 	if err := ended(t, "Close", closed); err != nil {
 		t.Error(err)
@@ -346,11 +346,11 @@ func TestSlowedEvent(t *testing.T) {
 	auto.state.Store(db.state.Load())
 	w := throttle{owed: minSleep - 1}
 	if err := w.wait(&auto, 0); err != nil || len(events) != 0 || w.owed != minSleep-1 {
-		t.Errorf("%v, %v, owed %v", err, events, w.owed)
+		t.Errorf("a delay below minSleep: %v, events %v, owed %v", err, events, w.owed)
 	}
 	w.owed = minSleep
 	if err := w.wait(&auto, 0); err != nil || len(events) != 1 || events[0].Stopped || events[0].Took != minSleep || w.owed > 0 {
-		t.Errorf("%v, %v, owed %v", err, events, w.owed)
+		t.Errorf("a delay of minSleep: %v, events %v, owed %v", err, events, w.owed)
 	}
 }
 
@@ -387,7 +387,7 @@ func TestIdleDeletions(t *testing.T) {
 	version := db.state.Load().version
 	tables := version.Levels[0]
 	if len(tables) != 1 {
-		t.Fatalf("%d tables", len(tables))
+		t.Fatalf("%d tables in level 0, want 1", len(tables))
 	}
 	// Pretend that level 1 is much larger, but not too large.
 	at := version.Levels[version.Deepest][0]
@@ -435,11 +435,11 @@ func TestResetBesideGaps(t *testing.T) {
 	db, it := deletedKeys(t, "key00500x", "last")
 	for range 2 { // to record the gaps
 		if !it.First() || !it.Next() || string(it.Key()) != "last" {
-			t.Fatalf("at %q, %v", it.Key(), it.Err())
+			t.Fatalf("First and Next lead to %q, %v", it.Key(), it.Err())
 		}
 	}
 	if n := len(db.gaps.Gaps()); n != 2 {
-		t.Fatalf("%d gaps", n)
+		t.Fatalf("%d gaps, want 2", n)
 	}
 	for _, c := range []struct{ lower, upper, want string }{
 		{"key00100", "key00900", "key00500x"},
@@ -501,7 +501,7 @@ func TestWalkFails(t *testing.T) {
 		faulty.SetHook(nil)
 		if ok {
 			if string(it.Key()) != "key000350" || len(db.gaps.Gaps()) != 1 {
-				t.Errorf("at %q, with %d gaps", it.Key(), len(db.gaps.Gaps()))
+				t.Errorf("First is at %q, with %d gaps", it.Key(), len(db.gaps.Gaps()))
 			}
 			it.Close()
 			break
@@ -523,7 +523,7 @@ func TestWalkAheadOfClosed(t *testing.T) {
 	watch := db.gaps.Watch([]byte("key000100"), []byte("key000110"), gap.View{Seq: db.visible.Load()}, false)
 	watch.Done([]byte("key000110"), 100)
 	if len(db.gaps.Gaps()) != 1 {
-		t.Fatal("no gap")
+		t.Fatal("no gap was recorded")
 	}
 	run := deletedRun{from: []byte("key000110"), to: []byte("key000190"), n: aheadEvery}
 	faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool { return onTable(op) && op.Kind == vfstest.OpOpen }})
@@ -558,7 +558,7 @@ func TestCheckStops(t *testing.T) {
 	})
 	report, err := Check(ctx, "db", uncached(faulty), func(err error) { t.Error(err) })
 	if err != context.Canceled || report.Entries != 0 || report.Tables == 0 {
-		t.Errorf("%v, %d entries in %d tables", err, report.Entries, report.Tables)
+		t.Errorf("Check: %v, %d entries in %d tables", err, report.Entries, report.Tables)
 	}
 }
 
@@ -605,7 +605,7 @@ func TestManyMissing(t *testing.T) {
 		mustClose(t, db)
 		names := tableNames(t, mem)
 		if len(names) != missing+1 {
-			t.Fatalf("%d tables", len(names))
+			t.Fatalf("%d table files", len(names))
 		}
 		for _, name := range names[1:] {
 			if err := mem.Remove(filepath.Join("db", name)); err != nil {
@@ -654,7 +654,7 @@ func TestDefaultLogger(t *testing.T) {
 	l.Info("not passed on")
 	l.Warn("passed on", "c", 3)
 	if got, want := out.String(), "level=WARN msg=\"passed on\" a=1 g.b=2 g.c=3\n"; got != want {
-		t.Errorf("%q, want %q", got, want)
+		t.Errorf("the log is %q, want %q", got, want)
 	}
 }
 
@@ -793,7 +793,7 @@ func TestOps(t *testing.T) {
 		break
 	}
 	if n != 1 {
-		t.Errorf("%d operations", n)
+		t.Errorf("the loop saw %d operations, want 1", n)
 	}
 }
 

@@ -49,7 +49,7 @@ func TestCheckCounts(t *testing.T) {
 	report, faults := faultsOf(t, o)
 	// Neither table has an entry of the deleted key.
 	if len(faults) != 0 || report.Entries != 2998 || report.Keys != 1499 || report.Tables != 2 || report.Filters != 2 || report.FilterlessBytes != 0 {
-		t.Errorf("%+v, %v", report, faults)
+		t.Errorf("Check: %+v, %v", report, faults)
 	}
 }
 
@@ -59,7 +59,7 @@ func TestCheckLevels(t *testing.T) {
 	mem := vfstest.NewMem()
 	deepDatabase(t, mem, []int{1, 2})
 	if _, faults := faultsOf(t, uncached(mem)); len(faults) < 20 {
-		t.Errorf("%d faults: %v", len(faults), faults)
+		t.Errorf("%d faults, want at least 20: %v", len(faults), faults)
 	}
 	mem = vfstest.NewMem()
 	deepDatabase(t, mem, []int{2, 1})
@@ -109,7 +109,7 @@ func TestCheckReportsOnce(t *testing.T) {
 	b[1] ^= 1
 	writeFile(t, mem, path, b)
 	if report, faults := faultsOf(t, o); len(faults) != 1 || report.Keys != 0 {
-		t.Errorf("%+v, %v", report, faults)
+		t.Errorf("Check: %+v, %v", report, faults)
 	}
 }
 
@@ -160,12 +160,12 @@ func TestCheckOrphans(t *testing.T) {
 	}
 	report, faults := faultsOf(t, o)
 	if len(faults) != 0 || len(report.Notes) != len(orphans) {
-		t.Fatalf("%q, %v", report.Notes, faults)
+		t.Fatalf("notes %q, faults %v", report.Notes, faults)
 	}
 	slices.Sort(report.Notes)
 	for i, name := range orphans {
 		if !strings.HasPrefix(report.Notes[i], filepath.Join("db", name)+":") {
-			t.Errorf("%s: %q", name, report.Notes[i])
+			t.Errorf("the note about %s is %q", name, report.Notes[i])
 		}
 	}
 }

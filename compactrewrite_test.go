@@ -25,7 +25,7 @@ func TestCompactRewritesOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := db.Metrics().Compactions; n != 1 {
-		t.Errorf("%d compactions", n)
+		t.Errorf("%d compactions, want 1", n)
 	}
 }
 
@@ -58,7 +58,7 @@ func TestFilterThatCannotBeBuilt(t *testing.T) {
 	}
 	for range 2 { // in level 0, and then in the level to which that moves the table
 		if n, err := db.BuildFilters(context.Background()); n != 1 || err != nil {
-			t.Errorf("%d tables were rewritten, %v", n, err)
+			t.Errorf("%d tables were rewritten, want 1: %v", n, err)
 		}
 	}
 }

@@ -173,7 +173,7 @@ func TestOptionsOfTools(t *testing.T) {
 	_, rerr := Repair("db", o)
 	for _, err := range []error{cerr, rerr} {
 		if err == nil || !strings.Contains(err.Error(), "BlockBytes") {
-			t.Errorf("got %v", err)
+			t.Errorf("invalid BlockBytes: %v", err)
 		}
 	}
 }

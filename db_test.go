@@ -332,7 +332,7 @@ func TestBatchLimits(t *testing.T) {
 		b.Put(fmt.Appendf(nil, "big%d", i), big)
 	}
 	if b.Len() != 3 || b.Size() < 9<<20 {
-		t.Errorf("batch of %d, %d bytes", b.Len(), b.Size())
+		t.Errorf("a batch of three large values has %d operations and %d bytes", b.Len(), b.Size())
 	}
 	for range 2 { // a batch may be written again
 		if err := db.Write(&b, nil); err != nil {
@@ -577,7 +577,7 @@ func TestCheckpoint(t *testing.T) {
 		t.Errorf("a second checkpoint in the same place: %v", err)
 	}
 	if err := db.Checkpoint(t.TempDir()); err != nil {
-		t.Errorf("into an empty directory: %v", err)
+		t.Errorf("a checkpoint into an empty directory: %v", err)
 	}
 	for i := range 3000 {
 		if err := db.Delete(fmt.Appendf(nil, "key%05d", i), sift.NoSync); err != nil {
@@ -685,7 +685,7 @@ func oneTable(t *testing.T, dir string) string {
 	t.Helper()
 	tables, err := filepath.Glob(filepath.Join(dir, "*.ldb"))
 	if err != nil || len(tables) != 1 {
-		t.Fatalf("tables %v, %v; want one", tables, err)
+		t.Fatalf("table files %v, %v; want one", tables, err)
 	}
 	return tables[0]
 }
@@ -932,7 +932,7 @@ func TestScanAgain(t *testing.T) {
 			n++
 		}
 		if n != want {
-			t.Errorf("%d keys, want %d", n, want)
+			t.Errorf("the loop saw %d keys, want %d", n, want)
 		}
 		if err := db.Put(fmt.Append(nil, want), nil, sift.NoSync); err != nil {
 			t.Fatal(err)

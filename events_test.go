@@ -95,7 +95,7 @@ func TestEventsMoved(t *testing.T) {
 	}
 	want := CompactionEvent{From: 0, To: 1, Moved: true, Inputs: 1, Outputs: 1}
 	if len(r.compactions) != 1 || r.compactions[0] != want || m.Moves != 1 || m.Compactions != 0 || m.Levels[1].Tables != 1 {
-		t.Errorf("%+v, and %d moves, %d compactions, %d tables in level 1", r.compactions, m.Moves, m.Compactions, m.Levels[1].Tables)
+		t.Errorf("events %+v; metrics: %d moves, %d compactions, %d tables in level 1", r.compactions, m.Moves, m.Compactions, m.Levels[1].Tables)
 	}
 }
 
@@ -147,7 +147,7 @@ func TestEventsStalled(t *testing.T) {
 	m := db.Metrics()
 	mustClose(t, db)
 	if len(stalls) != 1 || !stalls[0].Stopped || m.Stalls != 1 || m.StallTime != stalls[0].Took || m.Slowdowns != 0 {
-		t.Errorf("%+v, and %d writes waited for %v, %d were delayed", stalls, m.Stalls, m.StallTime, m.Slowdowns)
+		t.Errorf("events %+v; metrics: %d writes waited for %v, %d were delayed", stalls, m.Stalls, m.StallTime, m.Slowdowns)
 	}
 }
 

@@ -37,16 +37,16 @@ func TestFilterKeyFormat(t *testing.T) {
 	}
 	for n := range b {
 		if _, err := decodeFilterKey(b[:n]); err == nil {
-			t.Errorf("the first %d bytes are accepted", n)
+			t.Errorf("the first %d bytes of a secret are accepted", n)
 		}
 		c := bytes.Clone(b)
 		c[n] ^= 0x10
 		if _, err := decodeFilterKey(c); err == nil {
-			t.Errorf("accepted with byte %d changed", n)
+			t.Errorf("a secret with byte %d changed is accepted", n)
 		}
 	}
 	if _, err := decodeFilterKey(append(b, 0)); err == nil {
-		t.Error("accepted with an additional byte")
+		t.Error("a secret with an additional byte is accepted")
 	}
 }
 
@@ -472,7 +472,7 @@ func TestFilterKeyOptions(t *testing.T) {
 // TestFilterKeyMode checks that only the owner may read the secret.
 func TestFilterKeyMode(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("no modes")
+		t.Skip("Windows has no file modes")
 	}
 	dir := t.TempDir()
 	mustClose(t, mustOpen(t, dir, keyedOptions(vfs.OS)))
@@ -481,7 +481,7 @@ func TestFilterKeyMode(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info.Mode().Perm() != 0o600 {
-		t.Errorf("mode %v", info.Mode())
+		t.Errorf("the mode of the secret is %v", info.Mode())
 	}
 }
 

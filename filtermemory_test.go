@@ -146,12 +146,12 @@ func TestPlanFilters(t *testing.T) {
 			t.Fatal(err)
 		}
 		if p.Bytes > budget || p.WastedReads >= last || p.NextMiBSaves < 0 {
-			t.Errorf("%d bytes: %+v", budget, p)
+			t.Errorf("the plan for %d bytes: %+v", budget, p)
 		}
 		last = p.WastedReads
 	}
 	if last > 0.002 {
-		t.Errorf("with all filters %v reads are wasted", last)
+		t.Errorf("with all filters, %v reads are wasted", last)
 	}
 }
 

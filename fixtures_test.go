@@ -462,7 +462,7 @@ func TestOtherFilters(t *testing.T) {
 			t.Fatal(err)
 		}
 		if report.Tables == 0 || report.Filters != report.Tables || report.FilterlessBytes != 0 {
-			t.Errorf("%s: %+v", f.dir, report)
+			t.Errorf("%s: Check: %+v", f.dir, report)
 		}
 		db := mustOpen(t, dir, &sift.Options{ReadOnly: true}) // no compaction gives the tables other filters
 		for key := range fixtures.Listing(t, f.listing) {

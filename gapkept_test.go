@@ -67,7 +67,7 @@ func TestWalkUsesGapsOfItsStart(t *testing.T) {
 	}
 	forward, backward := it.inGap(mid), it.gapBefore(mid)
 	if forward == nil || backward == nil {
-		t.Fatal("no gap")
+		t.Fatal("no gap was recorded")
 	}
 	d.gaps.Clear()
 	it.in.First()
@@ -85,7 +85,7 @@ func TestWalkUsesGapsOfItsStart(t *testing.T) {
 func TestSeekLTNil(t *testing.T) {
 	_, it := deletedKeys(t, "first")
 	if it.SeekLT(nil) {
-		t.Errorf("before there is a gap: %q", it.Key())
+		t.Errorf("SeekLT(nil) before there is a gap: at %q", it.Key())
 	}
 	for range 2 {
 		it.Last()
@@ -95,10 +95,10 @@ func TestSeekLTNil(t *testing.T) {
 		it.SeekGE([]byte("key"))
 	}
 	if it.SeekLT([]byte{}) {
-		t.Errorf("empty: %q", it.Key())
+		t.Errorf("SeekLT of the empty key: at %q", it.Key())
 	}
 	if it.SeekLT(nil) {
-		t.Errorf("nil: %q is less than the empty key", it.Key())
+		t.Errorf("SeekLT(nil): at %q", it.Key())
 	}
 }
 
@@ -114,7 +114,7 @@ func TestSeekLTNilBounds(t *testing.T) {
 	}
 	defer it.Close()
 	if it.SeekLT(nil) {
-		t.Errorf("nil, below c: %q", it.Key())
+		t.Errorf("SeekLT(nil) with the upper bound c: at %q", it.Key())
 	}
 }
 

@@ -225,7 +225,7 @@ func TestBatchKeepsItsError(t *testing.T) {
 	b.Put([]byte("k"), []byte("v"))
 	b.Delete([]byte("k"))
 	if b.Len() != 0 || len(b.data) != 0 {
-		t.Errorf("%d operations, %d bytes", b.Len(), len(b.data))
+		t.Errorf("a batch with an error accepts %d operations, %d bytes", b.Len(), len(b.data))
 	}
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	if err := db.Write(&b, nil); err != cause {
@@ -467,7 +467,7 @@ func TestNeighborFails(t *testing.T) {
 				t.Errorf("the neighbor cannot be read: %v, %v", err, merr)
 			}
 		} else if err != nil || merr != nil || string(values[0]) != string(v) || !strings.HasPrefix(string(v), "value") {
-			t.Errorf("%q is %q, %v; %q, %v", key, v, err, values, merr)
+			t.Errorf("Get(%q) is %q, %v; GetMany %q, %v", key, v, err, values, merr)
 		}
 	}
 	faulty.SetFaults()
@@ -500,7 +500,7 @@ func TestCheckCanceled(t *testing.T) {
 	faults := 0
 	_, err = Check(ctx, "db", uncached(mem), func(error) { faults++; cancel() })
 	if faults == 0 || !errors.Is(err, context.Canceled) {
-		t.Errorf("after %d faults: %v", faults, err)
+		t.Errorf("Check after %d faults: %v", faults, err)
 	}
 }
 
@@ -618,7 +618,7 @@ func oneFile(t *testing.T, fs vfs.FS, ext string) string {
 	}
 	names = slices.DeleteFunc(names, func(name string) bool { return filepath.Ext(name) != ext })
 	if len(names) != 1 {
-		t.Fatalf("files %q", names)
+		t.Fatalf("files %q, want one", names)
 	}
 	return filepath.Join("db", names[0])
 }
@@ -751,7 +751,7 @@ func TestVersionsInManyTables(t *testing.T) {
 	}
 	tables := db.state.Load().version.Levels[0]
 	if len(tables) != 3 {
-		t.Fatalf("%d tables", len(tables))
+		t.Fatalf("%d tables in level 0, want 3", len(tables))
 	}
 	find := func(seq uint64) (string, error) {
 		l := lookup{key: lookupKey(nil, []byte("k")), seq: seq, counts: db.reads.stripe()}
@@ -1090,7 +1090,7 @@ func TestSequenceOfTables(t *testing.T) {
 		v := &manifest.Version{}
 		v.Levels[2] = []*manifest.TableMeta{{Smallest: ikey(c.smallest), Largest: ikey(c.largest)}}
 		if got := maxSequence(c.manifest, v); got != c.want {
-			t.Errorf("%+v: %d", c, got)
+			t.Errorf("%+v: maxSequence is %d", c, got)
 		}
 	}
 
@@ -1106,7 +1106,7 @@ func TestSequenceOfTables(t *testing.T) {
 	}
 	report, err := Repair("db", uncached(mem))
 	if err != nil || report.FromManifest || report.Entries != swallowKeys {
-		t.Fatalf("%+v, %v", report, err)
+		t.Fatalf("Repair: %+v, %v", report, err)
 	}
 	db = mustOpen(t, "db", uncached(mem))
 	defer mustClose(t, db)
@@ -1124,6 +1124,6 @@ func TestIterRoom(t *testing.T) {
 	key, seek := bytes.Repeat([]byte("k"), cap(r.keyBuf)), bytes.Repeat([]byte("s"), cap(r.seek))
 	r.keyBuf, r.seek = append(r.keyBuf, key...), append(r.seek, seek...)
 	if !bytes.Equal(r.keyBuf, key) || !bytes.Equal(r.seek, seek) || len(key) != len(seek) || len(key)+len(seek) != len(r.bufs) {
-		t.Errorf("%d and %d bytes of %d", len(key), len(seek), len(r.bufs))
+		t.Errorf("the buffers have %d and %d bytes of %d", len(key), len(seek), len(r.bufs))
 	}
 }

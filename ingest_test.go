@@ -178,7 +178,7 @@ func TestIngestLevels(t *testing.T) {
 		}
 	}
 	if len(tables) < 5 {
-		t.Errorf("%d tables", len(tables))
+		t.Errorf("only %d tables", len(tables))
 	}
 }
 
@@ -226,7 +226,7 @@ func TestIngestConflicts(t *testing.T) {
 		scan := func(tx *sift.Tx) {
 			it, err := tx.NewIter(&sift.IterOptions{LowerBound: []byte("key00030"), UpperBound: []byte("key00040")})
 			if n := len(allOf(t, it, err)); n != 0 {
-				t.Fatalf("%d keys", n)
+				t.Fatalf("a scan of an empty range finds %d keys", n)
 			}
 		}
 		elsewhere := func(tx *sift.Tx) {
@@ -387,7 +387,7 @@ func TestIngestFails(t *testing.T) {
 	func() {
 		defer func() {
 			if p := recover(); p != errStop {
-				t.Errorf("recovered %v", p)
+				t.Errorf("Ingest panics with %v", p)
 			}
 		}()
 		db.Ingest(ctx, seq(pair("a", nil), func(func(sift.Op, error) bool) bool { panic(errStop) }))
@@ -489,7 +489,7 @@ func TestIngestBesideOthers(t *testing.T) {
 			}
 		}
 		if err := it.Close(); err != nil || n != keys {
-			return fmt.Errorf("%d keys, %v", n, err)
+			return fmt.Errorf("a scan finds %d keys, %v", n, err)
 		}
 		return nil
 	}

@@ -73,14 +73,14 @@ func TestPrefixFilters(t *testing.T) {
 		}
 		// Bounds that extend beyond a prefix include the keys after it.
 		if got := scanKeys(t, db, &sift.IterOptions{LowerBound: []byte("user/000001/"), UpperBound: []byte("user/000002/1")}); !slices.Equal(got, []string{"user/000002/0"}) {
-			t.Errorf("bounds: %q", got)
+			t.Errorf("within bounds: %q", got)
 		}
 	}
 	compare(db)
 	before := db.Metrics()
 	for u := range users {
 		if got := scanKeys(t, db, &sift.IterOptions{Prefix: fmt.Appendf(nil, "user/%06d/", 2*u+1)}); len(got) != 0 {
-			t.Fatalf("user %d: %q", 2*u+1, got)
+			t.Fatalf("absent user %d has %q", 2*u+1, got)
 		}
 	}
 	after := db.Metrics()

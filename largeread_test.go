@@ -45,7 +45,7 @@ func severalLevels(t *testing.T, o Options) (*DB, map[string]string) {
 		levels += min(len(tables), 1)
 	}
 	if levels < 3 {
-		t.Fatalf("%d levels", levels)
+		t.Fatalf("only %d levels have tables", levels)
 	}
 	return db, want
 }
@@ -159,7 +159,7 @@ func TestLargePrefetches(t *testing.T) {
 		}
 		first := slices.Index(calls, "probe")
 		if first != want || slices.Contains(calls[want:], "prefetch") {
-			t.Errorf("%d levels, large: %t: %q", levels, v.Large, calls)
+			t.Errorf("%d levels, large %t: calls %q", levels, v.Large, calls)
 		}
 	}
 }

@@ -59,7 +59,7 @@ func TestMapBytes(t *testing.T) {
 		for range 2 {
 			for i := range keys {
 				if v, err := db.Get(fmt.Appendf(nil, "%d", i)); err != nil || len(v) != 200 {
-					t.Fatalf("%d bytes, %v", len(v), err)
+					t.Fatalf("Get: %d bytes, %v", len(v), err)
 				}
 			}
 		}

@@ -39,7 +39,7 @@ func TestMappedTableTruncated(t *testing.T) {
 			}
 			tables := db.Tables() // the directory may still have others, which are about to be removed
 			if len(tables) < 4 {
-				t.Fatalf("%d tables", len(tables))
+				t.Fatalf("only %d tables", len(tables))
 			}
 			for _, table := range tables {
 				if err := os.Truncate(table.Path, 10_000); err != nil {

@@ -74,7 +74,7 @@ func TestDivideMemory(t *testing.T) {
 		d := &DB{opts: Options{Memory: c.memory, MemtableBytes: c.memtable, CacheBytes: c.cache, BlockCache: NewBlockCache(0), cacheGrows: c.cache > 0}}
 		d.loader.done = make(chan struct{})
 		if got := d.opts.spareMemory(); got != c.spare {
-			t.Errorf("%d bytes, memtables of %d, a cache of %d: %d to spare; want %d", c.memory, c.memtable, c.cache, got, c.spare)
+			t.Errorf("%d bytes, memtables of %d, a cache of %d: %d are spare; want %d", c.memory, c.memtable, c.cache, got, c.spare)
 		}
 		loading := d.divideMemory()
 		close(d.loader.done)
@@ -137,7 +137,7 @@ func TestMemoryIsACap(t *testing.T) {
 			slack += 2 << 10 * uint64(l.Tables)
 		}
 		if held := m.Total() - m.Garbage; held > uint64(o.Memory)/gcFactor+slack {
-			t.Fatalf("%s %d: %d bytes are held, want at most %d: %+v", when, i, held, o.Memory/gcFactor, m)
+			t.Fatalf("%s %d: %d bytes are held, want at most %d: %+v", when, i, held, uint64(o.Memory)/gcFactor+slack, m)
 		}
 	}
 	for i := range keys {

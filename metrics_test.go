@@ -52,7 +52,7 @@ func TestLogBytes(t *testing.T) {
 	}
 	defer mustClose(t, db)
 	if n := db.Metrics().LogBytes; n != 0 {
-		t.Errorf("%d bytes before the first write", n)
+		t.Errorf("LogBytes is %d before the first write", n)
 	}
 	var b sift.Batch
 	b.Put([]byte("key"), make([]byte, 1000))
@@ -67,7 +67,7 @@ func TestLogBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := db.Metrics().LogBytes; n != logged {
-		t.Errorf("%d bytes, and %d after a compaction", logged, n)
+		t.Errorf("LogBytes was %d, and is %d after a compaction", logged, n)
 	}
 }
 

@@ -104,7 +104,7 @@ func TestFailedIterStays(t *testing.T) {
 	mustClose(t, db)
 	tables, err := filepath.Glob(filepath.Join(dir, "*.ldb"))
 	if err != nil || len(tables) != 1 {
-		t.Fatalf("tables %v, %v", tables, err)
+		t.Fatalf("table files %v, %v", tables, err)
 	}
 	data, err := os.ReadFile(tables[0])
 	if err != nil {

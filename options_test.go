@@ -119,7 +119,7 @@ func TestNoCache(t *testing.T) {
 			t.Fatal(err)
 		}
 		if bytes < 0 && r.BlockCache != nil || bytes > 0 && (r.BlockCache == nil || r.BlockCache.Capacity() != want) {
-			t.Errorf("CacheBytes %d: %v", bytes, r.BlockCache)
+			t.Errorf("CacheBytes %d: the cache is %v", bytes, r.BlockCache)
 		}
 	}
 }
@@ -145,7 +145,7 @@ func TestFits(t *testing.T) {
 	d := &DB{opts: Options{arenaBytes: 1000}}
 	for n, want := range map[int]bool{0: true, 1000: true, 1001: false} {
 		if err := d.fits(n); (err == nil) != want || err != nil && !errors.Is(err, ErrBatchTooLarge) {
-			t.Errorf("%d bytes: %v", n, err)
+			t.Errorf("a batch of %d bytes: %v", n, err)
 		}
 	}
 }
@@ -163,13 +163,13 @@ func TestFilterKeyLength(t *testing.T) {
 	path := oneFile(t, mem, "")
 	whole := readFile(t, mem, path)
 	if len(whole) != filterKeyLen {
-		t.Fatalf("%d bytes", len(whole))
+		t.Fatalf("the file has %d bytes", len(whole))
 	}
 	for n, want := range map[int]bool{filterKeyLen - 1: false, filterKeyLen: true, filterKeyLen + 1: false, filterKeyLen + 2: false} {
 		writeFile(t, mem, path, append(slices.Clone(whole), 0, 0)[:n])
 		s, err := readFilterKey(mem, path)
 		if (err == nil) != want || err != nil && !errors.Is(err, ErrCorruption) || want && s != (filter.Secret{1}) {
-			t.Errorf("%d bytes: %v", n, err)
+			t.Errorf("a file of %d bytes: %v", n, err)
 		}
 	}
 }

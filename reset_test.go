@@ -92,7 +92,7 @@ func TestReset(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := keysOf(t, it); got != "b1 c1 "+string(long)+" " {
-			t.Errorf("from b1: %q", got)
+			t.Errorf("after Reset to start at b1: %q", got)
 		}
 		it.Last()
 		it.Prev()
@@ -100,7 +100,7 @@ func TestReset(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := keysOf(t, it); got != "a1 a2 b1 " {
-			t.Errorf("up to c1: %q", got)
+			t.Errorf("after Reset to end before c1: %q", got)
 		}
 		if err := db.Flush(); err != nil {
 			t.Fatal(err)

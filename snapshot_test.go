@@ -136,7 +136,7 @@ func TestSnapshotClose(t *testing.T) {
 		}
 	}
 	if n := db.Metrics().Snapshots; n != 1 {
-		t.Errorf("%d snapshots are open", n)
+		t.Errorf("%d snapshots are open, want 1", n)
 	}
 	if err := errors.Join(db.Put(key, []byte("new"), NoSync), db.Compact(context.Background(), nil, nil)); err != nil {
 		t.Fatal(err)

@@ -239,7 +239,7 @@ func scanAll(db *DB, _ *Options) error {
 		n++
 	}
 	if err = it.Close(); err == nil && n != swallowKeys {
-		err = fmt.Errorf("%d keys", n)
+		err = fmt.Errorf("the iterator finds %d keys", n)
 	}
 	return err
 }
@@ -253,7 +253,7 @@ func scanLoop(db *DB, _ *Options) error {
 		n++
 	}
 	if n != swallowKeys {
-		return fmt.Errorf("%d keys", n)
+		return fmt.Errorf("the scan finds %d keys", n)
 	}
 	return nil
 }
@@ -282,7 +282,7 @@ func hasRanges(db *DB, _ *Options) error {
 	}
 	has, err := db.HasRanges(ranges)
 	if err != nil && has != nil || err == nil && slices.Contains(has, false) {
-		return fmt.Errorf("the ranges have keys: %v, %w", has, err)
+		return fmt.Errorf("HasRanges: %v, %w", has, err)
 	}
 	return err
 }

@@ -86,7 +86,7 @@ func TestMaxOpenFiles(t *testing.T) {
 	db := mustOpen(t, "db", o)
 	defer mustClose(t, db)
 	if n := db.state.Load().version.NumTables(); n <= 2*most {
-		t.Fatalf("%d tables", n)
+		t.Fatalf("only %d tables", n)
 	}
 	for i := range keys {
 		if _, err := db.Get(fmt.Appendf(nil, "key%05d", i*7919%keys)); err != nil {
@@ -112,7 +112,7 @@ func TestDamageIsLocal(t *testing.T) {
 	db := mustOpen(t, "db", uncached(mem))
 	tables := db.Tables()
 	if len(tables) < 4 {
-		t.Fatalf("%d tables", len(tables))
+		t.Fatalf("only %d tables", len(tables))
 	}
 	// first is the table before the damaged one, and gap is a key between the two.
 	first, damaged := tables[1], tables[2]

@@ -54,7 +54,7 @@ func TestTwoNames(t *testing.T) {
 		o := tableOpener{fs: faulty, dir: "db"}
 		path, err := o.find(there, &manifest.TableMeta{Num: 7, Size: 10})
 		if !errors.Is(err, c.err) || err == nil && path != filepath.Join("db", c.want) || err != nil && path != "" {
-			t.Errorf("%+v: %q, %v", c, path, err)
+			t.Errorf("%+v: found %q, %v", c, path, err)
 		}
 	}
 }

@@ -65,7 +65,7 @@ func TestLoadLate(t *testing.T) {
 		if err := it.Close(); err != nil {
 			return err
 		} else if keys != n {
-			return fmt.Errorf("%d keys", keys)
+			return fmt.Errorf("a scan finds %d keys", keys)
 		}
 		return nil
 	}
@@ -98,7 +98,7 @@ func TestLoadLate(t *testing.T) {
 		"ApproximateSize": func(db *DB) error { // a table that cannot be loaded counts as a whole
 			size, err := db.ApproximateSize(key(n/2), key(n-1))
 			if err == nil && (size < 8<<10 || size > 60<<10) {
-				err = fmt.Errorf("%d bytes", size)
+				err = fmt.Errorf("the size is %d bytes", size)
 			}
 			return err
 		},
@@ -243,7 +243,7 @@ func TestHungLoad(t *testing.T) {
 		}
 	}
 	if len(other) < 4 {
-		t.Fatalf("%d other tables", len(other))
+		t.Fatalf("only %d other tables", len(other))
 	}
 	for _, meta := range other {
 		if _, err := db.Get(base.UserKey(meta.Smallest)); err != nil {

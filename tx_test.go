@@ -161,7 +161,7 @@ func TestTxReadOnlyAnomaly(t *testing.T) {
 	x.set("y", "0")
 	withdraw := x.begin()
 	if x.get(withdraw, "x") != "0" || x.get(withdraw, "y") != "0" {
-		t.Fatal("not 0")
+		t.Fatal("the balances are not 0")
 	}
 	deposit := x.begin()
 	x.get(deposit, "y")
@@ -502,7 +502,7 @@ func TestTxWritesWhileIterating(t *testing.T) {
 		n++
 		x.put(tx, string(e.Key)+"+", "new")
 		if v, err := tx.Get([]byte(string(e.Key) + "+")); string(v) != "new" { // a read builds the index of the writes
-			t.Fatalf("%q, %v", v, err)
+			t.Fatalf("Get of a key that was just written: %q, %v", v, err)
 		}
 		if err := tx.Delete(e.Key); err != nil {
 			t.Fatal(err)
@@ -512,7 +512,7 @@ func TestTxWritesWhileIterating(t *testing.T) {
 		t.Errorf("the loop saw %d keys", n)
 	}
 	if keys := x.scan(tx, "", "z"); len(keys) != 101 || keys[0] != "key+" {
-		t.Errorf("%d keys: %q", len(keys), keys)
+		t.Errorf("a later scan finds %d keys: %q", len(keys), keys)
 	}
 	x.commit(tx, false)
 }
@@ -567,7 +567,7 @@ func TestTxLimits(t *testing.T) {
 		it.SeekGE(fmt.Appendf(nil, "%04d", 2*i))
 	}
 	if !it.Valid() || it.Err() != nil { // overlapping ranges are merged
-		t.Errorf("at its own key: %v, %v", it.Valid(), it.Err())
+		t.Errorf("the iterator is not at the transaction's own key: valid %v, %v", it.Valid(), it.Err())
 	}
 	mustClose(t, it)
 	x.commit(tx, false)
@@ -594,7 +594,7 @@ func TestTxLifetime(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := x.db.Metrics().Transactions; n != 0 {
-		t.Errorf("%d transactions", n)
+		t.Errorf("%d transactions are open, want 0", n)
 	}
 	if _, err := tx.Get([]byte("a")); !errors.Is(err, sift.ErrTxLimit) {
 		t.Errorf("Get: %v", err)
@@ -621,7 +621,7 @@ func TestTxLifetime(t *testing.T) {
 		t.Errorf("Commit: %v", err)
 	}
 	if m := x.db.Metrics(); m.Transactions != 0 || m.Snapshots != 0 {
-		t.Errorf("%d transactions, %d snapshots", m.Transactions, m.Snapshots)
+		t.Errorf("left: %d transactions, %d snapshots", m.Transactions, m.Snapshots)
 	}
 }
 
@@ -727,7 +727,7 @@ func TestTransact(t *testing.T) {
 		return tx.Put([]byte("a"), []byte(v+"!"))
 	})
 	if v := x.get(x.db, "a"); err != nil || tries != 8 || v != "7!" {
-		t.Errorf("%v after %d tries, a is %q", err, tries, v)
+		t.Errorf("Transact: %v after %d tries, a is %q", err, tries, v)
 	}
 	if m := x.db.Metrics(); m.TxCommits != 1 || m.TxConflicts != 7 {
 		t.Errorf("%d commits, %d conflicts", m.TxCommits, m.TxConflicts)
@@ -743,7 +743,7 @@ func TestTransact(t *testing.T) {
 	}
 	err = x.db.TransactWith(ctx, &sift.TxOptions{Tries: 6, NoSync: true}, always)
 	if !errors.Is(err, sift.ErrConflict) || tries != 6 {
-		t.Errorf("%v after %d tries", err, tries)
+		t.Errorf("Transact with a conflict in every try: %v after %d tries", err, tries)
 	}
 
 	// Conflicts are not retried after ctx is canceled.
@@ -756,7 +756,7 @@ func TestTransact(t *testing.T) {
 		return always(tx)
 	})
 	if !errors.Is(err, context.Canceled) || tries != 6 {
-		t.Errorf("%v after %d tries", err, tries)
+		t.Errorf("Transact with a canceled context: %v after %d tries", err, tries)
 	}
 	if err := x.db.Transact(cancelled, func(*sift.Tx) error { t.Error("the function runs although the context is canceled"); return nil }); !errors.Is(err, context.Canceled) {
 		t.Error(err)

@@ -42,7 +42,7 @@ func TestTxRangesInTables(t *testing.T) {
 			t.Fatal(err)
 		}
 		if it.SeekGE([]byte("m")) {
-			t.Fatalf("at %q", it.Key())
+			t.Fatalf("a seek past all keys is at %q", it.Key())
 		}
 		mustClose(t, it)
 		x.put(tx, "result", "")

@@ -110,7 +110,7 @@ func TestTxForgets(t *testing.T) {
 		}
 		for _, want := range []string{"key000100", "key000099"} {
 			if !it.Prev() || string(it.Key()) != want {
-				t.Errorf("at %q, want %q", it.Key(), want)
+				t.Errorf("Prev is at %q, want %q", it.Key(), want)
 			}
 		}
 		if !it.Last() || string(it.Key()) != "key000299" || !it.First() || string(it.Key()) != "key000000" {
@@ -180,7 +180,7 @@ func TestCheckOfClosed(t *testing.T) {
 	}
 	mustClose(t, db)
 	if changed, err := tx.changed(tx.seq); changed || err != ErrClosed {
-		t.Errorf("%t, %v", changed, err)
+		t.Errorf("changed returns %t, %v", changed, err)
 	}
 }
 
@@ -319,7 +319,7 @@ func TestCheckedGroup(t *testing.T) {
 		b.Reset()
 		b.Put([]byte("b"), make([]byte, maxCheckedBytes-over+more))
 		if b.Size() != maxCheckedBytes+more {
-			t.Fatalf("%d bytes", b.Size())
+			t.Fatalf("the batch has %d bytes", b.Size())
 		}
 		var wg sync.WaitGroup
 		release := holdLog(t, db, faulty, &wg)
@@ -354,7 +354,7 @@ func TestTransactReadOnly(t *testing.T) {
 		return tx.Put([]byte("key"), nil)
 	})
 	if !errors.Is(err, ErrReadOnly) || db.joints.calls.Load() != calls {
-		t.Errorf("%v, %d calls are counted", err, db.joints.calls.Load()-calls)
+		t.Errorf("TransactWith: %v, and %d calls are counted", err, db.joints.calls.Load()-calls)
 	}
 	nothingLeft(t, db)
 }
@@ -426,7 +426,7 @@ func TestForkOfExpired(t *testing.T) {
 	f.Discard()
 	tx.Discard()
 	if n := db.Metrics().Transactions; n != 1 {
-		t.Errorf("%d transactions", n)
+		t.Errorf("%d transactions are open, want 1", n)
 	}
 	if _, err := other.Get([]byte("key")); !errors.Is(err, ErrNotFound) {
 		t.Errorf("the transaction that has not expired: %v", err)
@@ -443,7 +443,7 @@ func TestTriesByDefault(t *testing.T) {
 	tries := 0
 	err := db.TransactWith(context.Background(), &TxOptions{NoSync: true}, func(tx *Tx) error {
 		if tries++; tx.joint != (tries > 1) {
-			t.Errorf("try %d is queued: %t", tries, tx.joint)
+			t.Errorf("try %d: queued %t", tries, tx.joint)
 		}
 		if err := add(tx, "n", 1); err != nil || tries > 3 {
 			return err
@@ -451,7 +451,7 @@ func TestTriesByDefault(t *testing.T) {
 		return db.Put([]byte("n"), []byte("10"), NoSync) // a conflict
 	})
 	if err != nil || tries != 4 || counter(t, db, "n") != 11 {
-		t.Errorf("%v, after %d tries; the counter is %d", err, tries, counter(t, db, "n"))
+		t.Errorf("TransactWith: %v after %d tries; the counter is %d", err, tries, counter(t, db, "n"))
 	}
 	over, cancel := context.WithCancel(context.Background())
 	cancel()

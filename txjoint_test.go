@@ -484,7 +484,7 @@ func TestJointPatience(t *testing.T) {
 	r := &rider{done: make(chan error, 1)}
 	busy.turn, busy.riders = time.Now().Add(-time.Hour), []*rider{r}
 	if err := q.result(busy, r); err != nil || !busy.closed || q.joint != nil {
-		t.Errorf("%v, committed %t", err, busy.closed)
+		t.Errorf("result returns %v; committed %t", err, busy.closed)
 	}
 	nothingLeft(t, db)
 }

@@ -305,7 +305,7 @@ func TestLeaderSendsBack(t *testing.T) {
 	}
 	db.commit.recent.stop()
 	if again, err := db.commit.writeChecked(tx, tx.seq, false); !again {
-		t.Errorf("%v, %v", again, err)
+		t.Errorf("writeChecked returns %v, %v; want the transaction back", again, err)
 	}
 	if ok, err := db.Has([]byte("z")); ok || err != nil {
 		t.Errorf("the transaction was written: %v, %v", ok, err)
@@ -417,7 +417,7 @@ func TestTxWithoutLifetime(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := db.Metrics().Transactions; n != 1 {
-		t.Errorf("%d transactions", n)
+		t.Errorf("%d transactions are open, want 1", n)
 	}
 	if err := errors.Join(tx.Put([]byte("key"), nil), tx.Commit()); err != nil {
 		t.Error(err)

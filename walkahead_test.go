@@ -189,7 +189,7 @@ func TestWalkAheadEnds(t *testing.T) {
 	}
 	gaps := d.gaps.Gaps()
 	if len(gaps) != 1 {
-		t.Fatalf("the gaps are %v", gaps)
+		t.Fatalf("after the run, the gaps are %v", gaps)
 	}
 	if n := int(binary.BigEndian.Uint32(gaps[0].To)); n < 100+most/2 || n > 100+2*most {
 		t.Errorf("the gap grew from 100 to %d in one write", n)
