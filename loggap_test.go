@@ -224,8 +224,8 @@ func checkKeys(t *testing.T, db *DB, n int) {
 }
 
 // slowLogs returns a file system on which, once begin has been called, the sync of the current log
-// and the creation of tables block until release is closed. begin syncs the log first, so that it
-// is synced again when it is full.
+// and the creation of tables block until release is closed. begin first does a synced write,
+// without which the full log would not be synced.
 func slowLogs(t *testing.T) (mem *vfstest.Mem, o *Options, begin func(db *DB, err error), began, release chan struct{}) {
 	mem = vfstest.NewMem()
 	faulty := vfstest.Inject(mem)
