@@ -19,7 +19,7 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// bareDB is a DB without files or goroutines, for tests of what its background state leads to.
+// bareDB returns a DB without files or goroutines, for tests of its background state.
 func bareDB() *DB {
 	d := &DB{opts: Options{DisableAutoCompaction: true}}
 	d.bg.changed.L = &d.bg.mu
@@ -28,8 +28,8 @@ func bareDB() *DB {
 	return d
 }
 
-// TestQuiet: the database is quiet if there was no write, no new version and no more urgent work
-// for idleDelay; more urgent work does not wait for that.
+// TestQuiet checks that quiet returns true after idleDelay without a write or a new version, and
+// that more urgent work makes it return false at once.
 func TestQuiet(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -51,13 +51,13 @@ func TestQuiet(t *testing.T) {
 			time.AfterFunc(idleDelay/2, func() { c.change(d) })
 			begin := time.Now()
 			if got, took := d.quiet(), time.Since(begin); got != c.want || took != c.took {
-				t.Errorf("%s: %t after %v", c.name, got, took)
+				t.Errorf("%s: quiet returns %t after %v; want %t after %v", c.name, got, took, c.want, c.took)
 			}
 		})
 	}
 }
 
-// TestRetryPauses: the pause doubles with each consecutive failure, up to a limit.
+// TestRetryPauses checks that the pause doubles with each consecutive failure, up to a limit.
 func TestRetryPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := bareDB()
@@ -71,14 +71,14 @@ func TestRetryPauses(t *testing.T) {
 			begin := time.Now()
 			d.retryLater(&r, "a test", errors.New("fails"), func() bool { return false })
 			if took := time.Since(begin); took != want*retryDelay {
-				t.Errorf("the pause after failure %d takes %v", i+1, took)
+				t.Errorf("the pause after failure %d takes %v, want %v", i+1, took, want*retryDelay)
 			}
 		}
 	})
 }
 
-// TestFullRoom: a writer waits for a memtable while maxFull are being flushed, and is refused while
-// flushes fail; if only one waits that cannot be flushed, too.
+// TestFullRoom checks that a writer waits while maxFull memtables are being flushed. While flushes
+// fail, it gets their error, even if only one memtable is full.
 func TestFullRoom(t *testing.T) {
 	for full := range maxFull + 2 {
 		synctest.Test(t, func(t *testing.T) {
@@ -94,17 +94,17 @@ func TestFullRoom(t *testing.T) {
 			}()
 			synctest.Wait()
 			if returned != (full < maxFull) {
-				t.Errorf("%d are full: it returns: %t", full, returned)
+				t.Errorf("%d full memtables: returned %t", full, returned)
 			}
 			for n := full; n > 0; n-- {
 				d.bg.change(func() { d.bg.flushes = d.bg.flushes[:n-1] })
 				synctest.Wait()
 				if returned != (n-1 < maxFull) {
-					t.Errorf("of %d, %d are left: it returns: %t", full, n-1, returned)
+					t.Errorf("%d of %d full memtables are left: returned %t", n-1, full, returned)
 				}
 			}
 			if waited != (full >= maxFull) {
-				t.Errorf("%d are full: it waited: %t", full, waited)
+				t.Errorf("%d full memtables: waited %t", full, waited)
 			}
 		})
 	}
@@ -113,13 +113,13 @@ func TestFullRoom(t *testing.T) {
 	for full := range maxFull + 1 {
 		d.bg.flushes = make([]*flushJob, full)
 		if _, err := d.bg.waitFullRoom(); (err != nil) != (full > 0) {
-			t.Errorf("%d are full, and flushes fail: %v", full, err)
+			t.Errorf("%d full memtables while flushes fail: %v", full, err)
 		}
 	}
 }
 
-// withDeletions returns a database whose table of level 0 has a number of tombstones, each above a
-// value in level 1, and then a number of values.
+// withDeletions returns a database whose only table in level 0 has the given numbers of tombstones
+// and values. Each tombstone deletes a value in level 1.
 func withDeletions(t *testing.T, deletions, values int) *DB {
 	t.Helper()
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
@@ -148,12 +148,12 @@ func withDeletions(t *testing.T, deletions, values int) *DB {
 	}
 	p := db.state.Load().version.Levels[0][0].Handle.(*table).reader.Load().Properties()
 	if p.NumDeletions != uint64(deletions) || p.NumEntries != uint64(deletions+values) {
-		t.Fatalf("%d tombstones of %d entries", p.NumDeletions, p.NumEntries)
+		t.Fatalf("%d tombstones in %d entries", p.NumDeletions, p.NumEntries)
 	}
 	return db
 }
 
-// automatic returns a DB in the state of db that chooses compactions; nothing executes them.
+// automatic returns a DB with the state of db that chooses automatic compactions but runs none.
 func automatic(db *DB) *DB {
 	d := bareDB()
 	d.opts = db.opts
@@ -164,8 +164,8 @@ func automatic(db *DB) *DB {
 	return d
 }
 
-// TestPickDeletions: a table is compacted because of its tombstones if there are enough of them, if
-// they are at least half of its entries, and if no snapshot sees what they delete.
+// TestPickDeletions checks that a table is compacted because of its tombstones if it has enough of
+// them, if they are at least half of its entries, and if no snapshot sees what they delete.
 func TestPickDeletions(t *testing.T) {
 	for _, c := range []struct {
 		deletions, values int
@@ -180,14 +180,14 @@ func TestPickDeletions(t *testing.T) {
 		version := db.state.Load().version
 		d := automatic(db)
 		if _, got := d.pickDeletions(version); got != c.want {
-			t.Errorf("%d tombstones, %d values: %t", c.deletions, c.values, got)
+			t.Errorf("%d tombstones, %d values: picked %t", c.deletions, c.values, got)
 		}
 		if d.noDeletions == version == c.want || d.deletionsWait.Load() != c.want {
-			t.Errorf("%d tombstones, %d values: nothing to do: %t, it waits: %t", c.deletions, c.values, d.noDeletions == version, d.deletionsWait.Load())
+			t.Errorf("%d tombstones, %d values: noDeletions is set: %t, deletionsWait %t", c.deletions, c.values, d.noDeletions == version, d.deletionsWait.Load())
 		}
 		d.opts.DisableAutoCompaction = true
 		if _, got := d.pickDeletions(version); got {
-			t.Errorf("%d tombstones, %d values: without automatic compactions", c.deletions, c.values)
+			t.Errorf("%d tombstones, %d values: picked although automatic compactions are disabled", c.deletions, c.values)
 		}
 	}
 
@@ -199,14 +199,14 @@ func TestPickDeletions(t *testing.T) {
 		d.visible.Store(last + 10)
 		d.snapshots.seqs = []uint64{last - back}
 		if _, got := d.pickDeletions(version); got != (back == 0) {
-			t.Errorf("beside a snapshot from %d before the last tombstone: %t", back, got)
+			t.Errorf("with a snapshot from %d before the last tombstone: picked %t", back, got)
 		}
 		if d.noDeletions == version || !d.deletionsWait.Load() {
-			t.Error("the end of the snapshot would not be noticed")
+			t.Error("the tombstones would not be considered again when the snapshot ends")
 		}
 	}
 
-	// A table that is still to be loaded may have tombstones; one that could not be does not matter.
+	// A table that is not loaded yet may have tombstones; one that could not be loaded is ignored.
 	for _, loading := range []bool{true, false} {
 		d := automatic(db)
 		x := version.Levels[0][0].Handle.(*table)
@@ -215,22 +215,22 @@ func TestPickDeletions(t *testing.T) {
 			d.loader.done = make(chan struct{})
 		}
 		if _, got := d.pickDeletions(version); got || (d.noDeletions == version) == loading {
-			t.Errorf("a table without properties, loading %t: %t; nothing to do: %t", loading, got, d.noDeletions == version)
+			t.Errorf("a table without properties, loading %t: picked %t; noDeletions is set: %t", loading, got, d.noDeletions == version)
 		}
 		x.reader.Store(reader)
 	}
 }
 
-// TestNothingAutomatic: with DisableAutoCompaction, only jobs compact; without it, nothing is
-// compacted early while a memtable waits to be flushed.
+// TestNothingAutomatic checks that DisableAutoCompaction turns off automatic compactions, and that
+// a full memtable holds back idle compactions; jobs are chosen in either case.
 func TestNothingAutomatic(t *testing.T) {
 	db := withDeletions(t, minDeletions, 0)
 	if s := db.choose(false); s.some() {
-		t.Errorf("chosen: %+v", s)
+		t.Errorf("chosen with automatic compactions disabled: %+v", s)
 	}
 	d := automatic(db)
 	if s := d.choose(false); !s.some() || !s.idle {
-		t.Errorf("chosen: %+v", s)
+		t.Errorf("chosen with automatic compactions enabled: %+v; want an idle compaction", s)
 	}
 	d.bg.flushes = []*flushJob{{}}
 	if s := d.choose(false); s.some() {
@@ -238,11 +238,11 @@ func TestNothingAutomatic(t *testing.T) {
 	}
 	d.bg.jobs = []*job{{}}
 	if s := d.choose(false); s.job != d.bg.jobs[0] {
-		t.Errorf("chosen while a job waits: %+v", s)
+		t.Errorf("chosen while a job waits: %+v; want the job", s)
 	}
 }
 
-// TestDrops: only an edit that removes tables, and adds none, counts in readState.drops.
+// TestDrops checks that only an edit that removes tables, and adds none, counts in readState.drops.
 func TestDrops(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -257,18 +257,18 @@ func TestDrops(t *testing.T) {
 		}},
 	} {
 		if err := c.change(); err != nil || db.state.Load().drops != 0 {
-			t.Errorf("%s: %v, and %d drops", c.what, err, db.state.Load().drops)
+			t.Errorf("%s: %v, %d drops", c.what, err, db.state.Load().drops)
 		}
 	}
 	if err := errors.Join(db.Put([]byte("key"), nil, NoSync), db.Flush()); err != nil {
 		t.Fatal(err)
 	}
 	if err := db.DeleteRange(context.Background(), nil, nil); err != nil || db.state.Load().drops != 1 {
-		t.Errorf("DeleteRange: %v, and %d drops", err, db.state.Load().drops)
+		t.Errorf("DeleteRange: %v, %d drops", err, db.state.Load().drops)
 	}
 }
 
-// TestFileNumbers: no two files of a database ever have the same number.
+// TestFileNumbers checks that no two files of a database ever have the same number.
 func TestFileNumbers(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	o := uncached(faulty)
@@ -278,7 +278,7 @@ func TestFileNumbers(t *testing.T) {
 		name := filepath.Base(op.Name)
 		if kind, num, ok := manifest.ParseName(name); op.Kind == vfstest.OpCreate && ok && kind != manifest.KindTemp {
 			if other, ok := names[num]; ok {
-				t.Errorf("%s is created after %s", name, other)
+				t.Errorf("%s has the number of %s", name, other)
 			}
 			names[num] = name
 		}
@@ -297,12 +297,12 @@ func TestFileNumbers(t *testing.T) {
 		kinds[strings.TrimLeft(filepath.Ext(name)+name[:1], "0")]++
 	}
 	if len(kinds) < 3 || len(names) < 20 {
-		t.Errorf("files %v", names)
+		t.Errorf("%d kinds of files: %v", len(kinds), names)
 	}
 }
 
-// TestSecondTableFails: if one of several tables that a compaction writes fails, the compaction
-// fails, and what it has written is removed.
+// TestSecondTableFails checks that a compaction fails if one of several tables that it writes
+// fails, and that it removes what it has written.
 func TestSecondTableFails(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	o := uncached(faulty)
@@ -322,7 +322,7 @@ func TestSecondTableFails(t *testing.T) {
 	err := db.Compact(context.Background(), nil, nil)
 	faulty.SetFaults()
 	if created < 2 || !errors.Is(err, syscall.EIO) || db.state.Load().version != version {
-		t.Errorf("%v, after %d tables were created", err, created)
+		t.Errorf("Compact: %v, after %d tables were created", err, created)
 	}
 	if after := tableNames(t, faulty); !slices.Equal(before, after) {
 		t.Errorf("the tables %q are now %q", before, after)
@@ -330,7 +330,7 @@ func TestSecondTableFails(t *testing.T) {
 	wantKeys(t, db, 6000)
 }
 
-// TestEmptyIngest: an Ingest of nothing changes nothing.
+// TestEmptyIngest checks that an Ingest without operations changes nothing.
 func TestEmptyIngest(t *testing.T) {
 	mem := vfstest.NewMem()
 	db := mustOpen(t, "db", uncached(mem))
@@ -340,12 +340,13 @@ func TestEmptyIngest(t *testing.T) {
 		t.Fatal(err)
 	}
 	if now := db.Metrics().LastSequence; now != before || mem.NumOps() != ops {
-		t.Errorf("the last sequence number is %d, was %d; %d operations", now, before, mem.NumOps()-ops)
+		t.Errorf("the last sequence number is %d, was %d; %d disk operations", now, before, mem.NumOps()-ops)
 	}
 }
 
-// TestCloseBehindIngest: an Ingest that can still be completed when Close begins succeeds; one whose
-// context has been canceled, too, returns the context's error.
+// TestCloseBehindIngest checks that an Ingest that is already syncing the MANIFEST when Close is
+// called succeeds. One that is still writing tables, and whose context is canceled as well, returns
+// the context's error.
 func TestCloseBehindIngest(t *testing.T) {
 	for _, canceled := range []bool{false, true} {
 		faulty := vfstest.Inject(vfstest.NewMem())
@@ -380,7 +381,7 @@ func TestCloseBehindIngest(t *testing.T) {
 			want = context.Canceled
 		}
 		if err != want || !begun {
-			t.Errorf("canceled %t: %v; closed: %t", canceled, err, begun)
+			t.Errorf("canceled %t: Ingest: %v; Close was called: %t", canceled, err, begun)
 		}
 		if err := ended(t, "Close", closed); err != nil {
 			t.Error(err)
@@ -389,13 +390,13 @@ func TestCloseBehindIngest(t *testing.T) {
 		faulty.SetHook(nil)
 		db = mustOpen(t, "db", uncached(faulty))
 		if ok, err := db.Has([]byte("key004999")); ok == canceled || err != nil {
-			t.Errorf("canceled %t: after another Open: %t, %v", canceled, ok, err)
+			t.Errorf("canceled %t: after a reopen, the last key is present: %t, %v", canceled, ok, err)
 		}
 		mustClose(t, db)
 	}
 }
 
-// TestPlanOfUnreadable: PlanFilters plans nothing for a table that cannot be read.
+// TestPlanOfUnreadable checks that PlanFilters plans nothing for a table that cannot be read.
 func TestPlanOfUnreadable(t *testing.T) {
 	mem := closedDisk(t, vfstest.NewMem())
 	damageFooter(t, mem, "db")
@@ -403,17 +404,17 @@ func TestPlanOfUnreadable(t *testing.T) {
 	defer mustClose(t, db)
 	plan, err := db.PlanFilters(1 << 20)
 	if err != nil || len(plan.Tables) == 0 || plan.Bytes != 0 {
-		t.Errorf("%+v, %v", plan, err)
+		t.Errorf("PlanFilters: %+v, %v", plan, err)
 	}
 	for _, p := range plan.Tables {
 		if p.Units != 0 || !errors.Is(p.Err, ErrCorruption) {
-			t.Errorf("%v units, %v", p.Units, p.Err)
+			t.Errorf("the plan for an unreadable table has %v units, %v", p.Units, p.Err)
 		}
 	}
 }
 
-// TestOtherPrefixer: a filter is probed for prefixes only if it contains those of the database's
-// Prefixer.
+// TestOtherPrefixer checks that a filter is probed for prefixes only if it contains those of the
+// database's Prefixer.
 func TestOtherPrefixer(t *testing.T) {
 	mem := vfstest.NewMem()
 	for _, c := range []struct {
@@ -437,19 +438,19 @@ func TestOtherPrefixer(t *testing.T) {
 			for _, meta := range metas {
 				x := meta.Handle.(*table)
 				if _, err := x.load(); err != nil || x.prefixes != c.want {
-					t.Errorf("%v: %t, %v", c.prefix, x.prefixes, err)
+					t.Errorf("%v: the filter is probed for prefixes: %t, %v", c.prefix, x.prefixes, err)
 				}
 			}
 		}
 		if ok, err := db.HasPrefix([]byte("key0")); !ok || err != nil {
-			t.Errorf("%v: %t, %v", c.prefix, ok, err)
+			t.Errorf("%v: HasPrefix: %t, %v", c.prefix, ok, err)
 		}
 		mustClose(t, db)
 	}
 }
 
-// TestDeletionsFirst: a table of tombstones below level 0 is compacted before other levels, and
-// after level 0.
+// TestDeletionsFirst checks that a table of tombstones below level 0 is compacted after level 0 and
+// before everything else.
 func TestDeletionsFirst(t *testing.T) {
 	db := withDeletions(t, minDeletions, 0)
 	version := db.state.Load().version
@@ -480,22 +481,23 @@ func TestDeletionsFirst(t *testing.T) {
 		d.opts.L0Tables, d.opts.LevelBaseBytes = c.l0Tables, c.baseBytes
 		d.state.Store(&readState{mem: memtable.New(0), version: v})
 		if s := d.choose(false); !s.some() || s.idle || s.plan.Inputs[0][0] != c.want {
-			t.Errorf("L0Tables %d, %d tables in level 0: %+v", c.l0Tables, len(c.tables), s)
+			t.Errorf("L0Tables %d, %d tables in level 0: chosen: %+v", c.l0Tables, len(c.tables), s)
 		}
 	}
 }
 
-// TestTableWithoutProperties: a table of another program may have tombstones and several entries of
-// a key, and its filter is not probed before a tombstone is dropped.
+// TestTableWithoutProperties checks what is assumed of a table that another program has written: it
+// may have tombstones and several entries per key, and its filter is not probed to drop a
+// tombstone.
 func TestTableWithoutProperties(t *testing.T) {
 	foreign := new(table)
 	foreign.reader.Store(new(sstable.Reader))
 	if foreign.compacted() {
-		t.Error("it counts as compacted")
+		t.Error("a table without properties counts as compacted")
 	}
 	var d DB
 	if !d.mayContain(&manifest.TableMeta{Handle: foreign}, []byte("key")) {
-		t.Error("it does not contain a key")
+		t.Error("a table without properties excludes a key")
 	}
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -504,18 +506,19 @@ func TestTableWithoutProperties(t *testing.T) {
 	x := own.Handle.(*table)
 	p := x.reader.Load().Properties()
 	if !x.compacted() || d.mayContain(own, []byte("key000099x")) {
-		t.Error("a table of values does not count as compacted, or contains another key")
+		t.Error("a table of values does not count as compacted, or does not exclude an absent key")
 	}
 	p.FilterPolicy = ""
 	if !d.mayContain(own, []byte("key000099x")) {
 		t.Error("the filter of an unknown policy is probed")
 	}
 	if p.Smallest = nil; x.compacted() {
-		t.Error("a table without keys in its properties counts as compacted")
+		t.Error("a table whose properties lack its keys counts as compacted")
 	}
 }
 
-// TestFilterShares: a lookup probes each table of level 0, and one of each other level.
+// TestFilterShares checks that filterTables assumes that a lookup probes every table of level 0,
+// and one table of each other level.
 func TestFilterShares(t *testing.T) {
 	o := uncached(vfstest.NewMem())
 	o.TableBytes = 4 << 10
@@ -537,10 +540,10 @@ func TestFilterShares(t *testing.T) {
 			tables = tables[1:]
 		}
 		if level > 0 && len(metas) > 0 && (sum < 0.999 || sum > 1.001) {
-			t.Errorf("%d tables of level %d have %v", len(metas), level, sum)
+			t.Errorf("the shares of the %d tables of level %d add up to %v", len(metas), level, sum)
 		}
 	}
 	if len(version.Levels[0]) < 2 || len(version.Levels[version.Deepest]) < 2 {
-		t.Errorf("%d tables in level 0, %d in level %d", len(version.Levels[0]), len(version.Levels[version.Deepest]), version.Deepest)
+		t.Errorf("%d tables in level 0 and %d in level %d; want at least 2 in each", len(version.Levels[0]), len(version.Levels[version.Deepest]), version.Deepest)
 	}
 }

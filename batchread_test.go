@@ -24,7 +24,7 @@ func batchString(b *Batch) string {
 func TestBatchDump(t *testing.T) {
 	var b Batch
 	if got := hex.EncodeToString(b.Dump()); got != strings.Repeat("00", 12) {
-		t.Errorf("empty: %s", got)
+		t.Errorf("Dump of an empty batch: %s", got)
 	}
 	b.Put([]byte("a"), []byte("xy"))
 	b.Delete([]byte("b"))
@@ -35,7 +35,7 @@ func TestBatchDump(t *testing.T) {
 	}
 	var c Batch
 	c.Put([]byte("old"), []byte("gone"))
-	data := append([]byte{7}, b.Dump()[1:]...) // a sequence number is ignored
+	data := append([]byte{7}, b.Dump()[1:]...) // Load ignores the sequence number
 	if err := c.Load(data); err != nil {
 		t.Fatal(err)
 	}
@@ -63,8 +63,8 @@ func TestBatchDump(t *testing.T) {
 	}
 }
 
-// TestAppendRejected: Append of a batch that has rejected an operation appends the operations before
-// it, and sets Err. It adds nothing to a batch that has an Err.
+// TestAppendRejected checks that appending a batch that has rejected an operation appends the
+// operations before it and sets Err, and that nothing is appended to a batch that has an error.
 func TestAppendRejected(t *testing.T) {
 	cause, other := errors.New("too large"), errors.New("also too large")
 	var rejected, b Batch
@@ -73,20 +73,20 @@ func TestAppendRejected(t *testing.T) {
 	b.Append(&rejected)
 	b.Put([]byte("b"), nil)
 	if got, want := batchString(&b), "set \"a\" to \"\"\n"; got != want || b.Err() != cause {
-		t.Errorf("%q, %v; want %q", got, b.Err(), want)
+		t.Errorf("after Append of a rejected batch: %q, %v; want %q", got, b.Err(), want)
 	}
 	own := Batch{err: other}
 	own.Append(&rejected)
 	if own.Len() != 0 || own.Err() != other {
-		t.Errorf("to a batch that has rejected an operation: %d operations, %v", own.Len(), own.Err())
+		t.Errorf("Append to a batch that has an error: %d operations, %v", own.Len(), own.Err())
 	}
 	if b.Reset(); b.Err() != nil || b.Len() != 0 {
 		t.Errorf("after Reset: %d operations, %v", b.Len(), b.Err())
 	}
 }
 
-// TestBatchLoadDamaged checks that Load rejects truncated dumps, and wrong counts,
-// kinds and lengths.
+// TestBatchLoadDamaged checks that Load rejects truncated dumps and wrong counts, kinds and
+// lengths.
 func TestBatchLoadDamaged(t *testing.T) {
 	var b Batch
 	b.Put([]byte("key"), []byte("value"))
@@ -96,7 +96,7 @@ func TestBatchLoadDamaged(t *testing.T) {
 		var c Batch
 		c.Put([]byte("old"), nil)
 		if err := c.Load(good[:n]); !errors.Is(err, ErrCorruption) || c.Len() != 0 || c.Size() != 0 {
-			t.Errorf("%d bytes: %v, %d operations", n, err, c.Len())
+			t.Errorf("Load of the first %d bytes: %v, %d operations", n, err, c.Len())
 		}
 	}
 	for _, damaged := range []struct {
@@ -118,8 +118,7 @@ func TestBatchLoadDamaged(t *testing.T) {
 	}
 }
 
-// FuzzBatchLoad checks that a batch that Load accepts equals one made of its
-// operations.
+// FuzzBatchLoad checks that every batch that Load accepts equals one built from its operations.
 func FuzzBatchLoad(f *testing.F) {
 	var b Batch
 	b.Put([]byte("key"), []byte("value"))
@@ -138,7 +137,7 @@ func FuzzBatchLoad(f *testing.F) {
 			}
 		}
 		if b.Len() != c.Len() || batchString(&b) != batchString(&c) {
-			t.Fatalf("%x: %d operations, %d", data, b.Len(), c.Len())
+			t.Fatalf("%x: %d operations, rebuilt: %d", data, b.Len(), c.Len())
 		}
 	})
 }

@@ -46,27 +46,27 @@ func countKeys(t *testing.T, db *DB) int {
 	return n
 }
 
-// TestBatchTooLarge checks that a batch that fits into no memtable is rejected before
-// it is logged: once it is in the log, no Open succeeds.
+// TestBatchTooLarge checks that a batch that fits into no memtable is rejected, and that no part of
+// it is logged.
 func TestBatchTooLarge(t *testing.T) {
 	mem := vfstest.NewMem()
 	db := mustOpen(t, "db", smallArena(mem))
 	if err := db.Write(manySmall(smallArenaFits), nil); err != nil {
 		t.Fatal(err)
 	}
-	log := func() string { // the file that the next batch goes to, and what it holds
+	log := func() string { // the path of the current log, and its contents
 		path := filepath.Join("db", manifest.MakeName(manifest.KindLog, db.commit.log.Num()))
 		return path + string(readFile(t, mem, path))
 	}
 	before := log()
 	if err := db.Write(manySmall(smallArenaFits+1), nil); !errors.Is(err, ErrBatchTooLarge) {
-		t.Errorf("a batch beyond the arena: %v", err)
+		t.Errorf("a batch larger than the arena: %v", err)
 	}
 	if log() != before {
 		t.Error("part of a batch that is too large was written")
 	}
 	if err := db.Put([]byte("after"), nil, nil); err != nil {
-		t.Errorf("after it: %v", err)
+		t.Errorf("Put after the rejected batch: %v", err)
 	}
 	db2 := mustOpen(t, "db", smallArena(mem.CrashImage(mem.NumOps(), vfstest.LoseUnsynced)))
 	if n := countKeys(t, db2); n != smallArenaFits+1 {
@@ -78,7 +78,7 @@ func TestBatchTooLarge(t *testing.T) {
 	b := Batch{room: memtable.MaxCapacity - memtable.EntrySize(3, 0)}
 	b.Delete([]byte("fit"))
 	if b.err != nil || b.Len() != 1 {
-		t.Errorf("what just fits: %v", b.err)
+		t.Errorf("an operation that just fits: %v", b.err)
 	}
 	b.Delete(nil)
 	b.Reset()
@@ -87,12 +87,12 @@ func TestBatchTooLarge(t *testing.T) {
 	b.room = 0
 	b.Delete(nil)
 	if !errors.Is(b.Err(), ErrBatchTooLarge) || b.Len() != 0 {
-		t.Errorf("what does not fit: %v, %d operations", b.err, b.Len())
+		t.Errorf("operations that do not fit: %v, %d operations", b.err, b.Len())
 	}
 }
 
-// TestGroupFitsMemtable checks that batches that each fit into a memtable, but not
-// together, are not committed as one group.
+// TestGroupFitsMemtable checks that batches that fit into a memtable one by one, but not together,
+// are not committed as one group.
 func TestGroupFitsMemtable(t *testing.T) {
 	mem := vfstest.NewMem()
 	faulty := vfstest.Inject(mem)
@@ -135,9 +135,9 @@ func TestGroupFitsMemtable(t *testing.T) {
 	}
 }
 
-// TestReplaySplitsBatch checks that Open and Repair recover a batch that fits into no
-// memtable, which older versions accepted, and that no power cut during the Open that
-// splits it leaves only a part of it.
+// TestReplaySplitsBatch checks that Open and Repair recover a batch that fits into no memtable,
+// which older versions accepted, and that no power cut during the Open that splits it leaves only a
+// part of it.
 func TestReplaySplitsBatch(t *testing.T) {
 	const n = 3 * smallArenaFits
 	mem := vfstest.NewMem()
@@ -175,7 +175,7 @@ func TestReplaySplitsBatch(t *testing.T) {
 	check("Open", img, false)
 	ended := img.NumOps()
 	if ended-begun < 30 {
-		t.Errorf("only %d operations", ended-begun)
+		t.Errorf("Open made only %d disk operations", ended-begun)
 	}
 	step := 1
 	if testing.Short() {
@@ -198,16 +198,16 @@ func TestReplaySplitsBatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Open("db", smallArena(crashed())); !errors.Is(err, ErrBatchTooLarge) {
-		t.Errorf("an entry beyond the arena: %v", err)
+		t.Errorf("an entry larger than the arena: %v", err)
 	}
 	report, err = Repair("db", smallArena(crashed()))
 	if err != nil || len(report.Dropped) != 1 || !errors.Is(report.Dropped[0], ErrBatchTooLarge) {
-		t.Errorf("Repair of an entry beyond the arena: %v, dropped %v", err, report.Dropped)
+		t.Errorf("Repair of an entry larger than the arena: %v, dropped %v", err, report.Dropped)
 	}
 	mustClose(t, db)
 }
 
-// TestLoadTooLarge checks that Load bounds a batch as Put and Delete do.
+// TestLoadTooLarge checks that Load limits the size of a batch, as Put and Delete do.
 func TestLoadTooLarge(t *testing.T) {
 	var b Batch
 	if err := b.Load(make([]byte, maxBatchBytes+1)); !errors.Is(err, ErrBatchTooLarge) || b.Len() != 0 {

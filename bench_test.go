@@ -191,7 +191,7 @@ func BenchmarkGetMany(b *testing.B) {
 	})
 }
 
-// BenchmarkFirst reads the first key of the database, again and again, while two goroutines put
+// BenchmarkFirst reads the first key of the database again and again while two goroutines put
 // random keys as fast as they can, and reports latencies.
 func BenchmarkFirst(b *testing.B) {
 	for _, pause := range []time.Duration{0, 100 * time.Microsecond, 5 * time.Millisecond} {

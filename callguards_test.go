@@ -24,7 +24,7 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// Tests of calls whose context ends, whose database is closed, or whose disk fails in the middle.
+// Tests of calls during which the context ends, the database is closed, or the disk fails.
 
 func onLog(op vfstest.Op) bool { return filepath.Ext(op.Name) == ".log" }
 
@@ -38,8 +38,8 @@ func tableNames(t *testing.T, fs vfs.FS) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return filepath.Ext(name) != ".ldb" })
 }
 
-// TestIngestOrNothing: whichever operation of the disk fails, an Ingest has either no effect or its
-// whole effect, at once and after another Open, and leaves no table that nothing names.
+// TestIngestOrNothing checks that Ingest is atomic, whichever disk operation fails: it has its
+// whole effect or none, at once and after a reopen, and leaves no orphaned table.
 func TestIngestOrNothing(t *testing.T) {
 	disk := closedDisk(t, vfstest.NewMem())
 	ops := disk.NumOps()
@@ -73,33 +73,33 @@ func TestIngestOrNothing(t *testing.T) {
 			want += 3
 		}
 		if n != want {
-			t.Errorf("%v fails, %v: %d keys, want %d", failed, err, n, want)
+			t.Errorf("%v fails (%v): %d keys, want %d", failed, err, n, want)
 		}
 		reopen := errors.Is(err, ErrReopen)
 		if err != nil && !reopen {
-			// It can be repeated, once a failed flush has been.
+			// Ingest can be repeated once a failed flush has been retried.
 			err := putAndIngest(db, nil)
 			for begin := time.Now(); errors.Is(err, ErrTryAgain) && time.Since(begin) < 30*time.Second; {
 				err = putAndIngest(db, nil)
 			}
 			if err != nil {
-				t.Errorf("%v has failed, and then: %v", failed, err)
+				t.Errorf("%v has failed, and the next Ingest: %v", failed, err)
 			}
 			again++
 		}
 		if cerr := db.Close(); (cerr != nil) != reopen && len(failed) > 0 && failed[0].Kind != vfstest.OpClose {
-			t.Errorf("%v has failed, %v, and then Close: %v", failed, err, cerr)
+			t.Errorf("%v has failed (%v), and Close: %v", failed, err, cerr)
 		}
 		db = mustOpen(t, "db", uncached(img))
 		if n := count(db); n != before+4 && (!reopen || n != before && n != before+1) {
-			t.Errorf("%v has failed, %v: %d keys after another Open", failed, err, n)
+			t.Errorf("%v has failed (%v): %d keys after a reopen", failed, err, n)
 		}
 		named := 0
 		for _, metas := range db.state.Load().version.Levels {
 			named += len(metas)
 		}
 		if names := tableNames(t, img); len(names) != named {
-			t.Errorf("%v has failed: the files %q, and %d tables", failed, names, named)
+			t.Errorf("%v has failed: table files %q for %d tables", failed, names, named)
 		}
 		mustClose(t, db)
 		if len(failed) == 0 {
@@ -107,12 +107,12 @@ func TestIngestOrNothing(t *testing.T) {
 		}
 	}
 	if again == 0 {
-		t.Error("no Ingest failed without effect")
+		t.Error("no Ingest failed in a way that allows another one")
 	}
 }
 
-// TestIngestGivesUp: an Ingest whose context ends while it waits for a compaction before it adds its
-// tables removes them.
+// TestIngestGivesUp checks that an Ingest removes its tables if its context ends while it waits for
+// another job before it adds them.
 func TestIngestGivesUp(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	db := mustOpen(t, "db", uncached(faulty))
@@ -138,13 +138,13 @@ func TestIngestGivesUp(t *testing.T) {
 	err := db.Ingest(ctx, func(yield func(Op, error) bool) { yield(Op{Key: []byte("key")}, nil) })
 	faulty.SetHook(nil)
 	if err != context.Canceled || log == "" {
-		t.Errorf("%v, after the log %q was created", err, log)
+		t.Errorf("Ingest: %v, after the log %q was created", err, log)
 	}
 	if names := tableNames(t, faulty); len(names) != 0 {
-		t.Errorf("the tables %q are left", names)
+		t.Errorf("the table files %q are left", names)
 	}
 	if _, err := faulty.Size(log); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("its log: %v", err)
+		t.Errorf("the log of the canceled Ingest: %v", err)
 	}
 	close(release)
 	if err := ended(t, "the other job", other); err != nil {
@@ -154,19 +154,20 @@ func TestIngestGivesUp(t *testing.T) {
 		t.Error(err)
 	}
 	if ok, err := db.Has([]byte("key")); ok || err != nil {
-		t.Errorf("it was ingested: %t, %v", ok, err)
+		t.Errorf("the key of the canceled Ingest is present: %t, %v", ok, err)
 	}
 }
 
-// TestDeleteRangeCanceled: DeleteRange stops at any point when its context ends or a write fails.
+// TestDeleteRangeCanceled checks that DeleteRange stops when its context ends or a write fails,
+// whatever it is doing.
 func TestDeleteRangeCanceled(t *testing.T) {
 	long := bytes.Repeat([]byte("k"), 1<<10)
 	key := func(i int) []byte { return fmt.Appendf(nil, "%s%04d", long, i) }
-	const n = 1200 // more than find looks at before it asks, and more than one batch
+	const n = 1200 // more than find reads between checks of the context, and more than one batch
 	for _, c := range []struct {
 		name string
 		on   func(op vfstest.Op) bool
-		err  error // the operation fails with it; nil: the context ends, and it succeeds
+		err  error // what the operation fails with; nil: it succeeds, and the context ends
 		want error
 	}{
 		{"while it reads", func(op vfstest.Op) bool { return onTable(op) && op.Kind == vfstest.OpReadAt }, nil, context.Canceled},
@@ -211,7 +212,7 @@ func TestDeleteRangeCanceled(t *testing.T) {
 				t.Error(err)
 			}
 			if ok, err := db.HasRange(key(1), nil); ok || err != nil {
-				t.Errorf("%s, and again: %t, %v", c.name, ok, err)
+				t.Errorf("%s: HasRange after another DeleteRange: %t, %v", c.name, ok, err)
 			}
 		}
 		cancel()
@@ -221,7 +222,7 @@ func TestDeleteRangeCanceled(t *testing.T) {
 	}
 }
 
-// TestDeleteRangeInParts: more keys than DeleteRange collects in one step are deleted in several.
+// TestDeleteRangeInParts checks that DeleteRange deletes more keys than it collects in one step.
 func TestDeleteRangeInParts(t *testing.T) {
 	o := uncached(vfstest.NewMem())
 	o.MemtableBytes, o.TableBytes = 16<<20, 16<<20
@@ -240,7 +241,7 @@ func TestDeleteRangeInParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if deleted := db.Metrics().LastSequence - written; deleted != uint64(n-2) {
-		t.Errorf("%d deletions of %d keys", deleted, n-2)
+		t.Errorf("%d tombstones for %d keys", deleted, n-2)
 	}
 	for i := range n {
 		if ok, err := db.Has(key(i)); err != nil || ok != (i == 0 || i == n-1) {
@@ -249,8 +250,8 @@ func TestDeleteRangeInParts(t *testing.T) {
 	}
 }
 
-// TestDeleteRangeBesideSnapshot: a snapshot taken while DeleteRange looks for keys keeps the tables
-// that were to be dropped.
+// TestDeleteRangeBesideSnapshot checks that a snapshot taken while DeleteRange looks for keys keeps
+// the tables that would have been dropped.
 func TestDeleteRangeBesideSnapshot(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	db := mustOpen(t, "db", uncached(faulty))
@@ -265,7 +266,7 @@ func TestDeleteRangeBesideSnapshot(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	put("a", "z") // read, since it is not within the range
+	put("a", "z") // read, since the table is not within the range
 	put("k", "l") // to be dropped
 	var s *Snapshot
 	faulty.SetHook(func(op vfstest.Op) error {
@@ -279,20 +280,21 @@ func TestDeleteRangeBesideSnapshot(t *testing.T) {
 	}
 	faulty.SetHook(nil)
 	if s == nil {
-		t.Fatal("nothing was read")
+		t.Fatal("no table was read")
 	}
 	for _, key := range []string{"a", "k", "l", "z"} {
 		if v, err := s.Get([]byte(key)); string(v) != "value" || err != nil {
 			t.Errorf("the snapshot has %s=%q, %v", key, v, err)
 		}
 		if ok, err := db.Has([]byte(key)); err != nil || ok != (key == "a" || key == "z") {
-			t.Errorf("%s: %t, %v", key, ok, err)
+			t.Errorf("the database has %s: %t, %v", key, ok, err)
 		}
 	}
 	s.Close()
 }
 
-// TestClosedWhileCompacting: Compact returns ErrClosed if the database is closed during a step.
+// TestClosedWhileCompacting checks that Compact returns ErrClosed if the database is closed during
+// a step.
 func TestClosedWhileCompacting(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	db := mustOpen(t, "db", uncached(faulty))
@@ -308,14 +310,15 @@ func TestClosedWhileCompacting(t *testing.T) {
 		return nil
 	})
 	if err := db.Compact(context.Background(), nil, nil); err != ErrClosed || !started {
-		t.Errorf("%v; a table was created: %t", err, started)
+		t.Errorf("Compact: %v; a table was created: %t", err, started)
 	}
 	if err := ended(t, "Close", closed); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestStopsWhenClosing: a write that waits for level 0 fails when the database is closed.
+// TestStopsWhenClosing checks that a write that waits for level 0 fails when the database is
+// closed.
 func TestStopsWhenClosing(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	db.stopCompactions()
@@ -325,7 +328,7 @@ func TestStopsWhenClosing(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestSlowedEvent: a delayed write is reported with the duration of the delay.
+// TestSlowedEvent checks that a delayed write is reported with the duration of the delay.
 func TestSlowedEvent(t *testing.T) {
 	var events []StallEvent
 	o := uncached(vfstest.NewMem())
@@ -343,15 +346,15 @@ func TestSlowedEvent(t *testing.T) {
 	auto.state.Store(db.state.Load())
 	w := throttle{owed: minSleep - 1}
 	if err := w.wait(&auto, 0); err != nil || len(events) != 0 || w.owed != minSleep-1 {
-		t.Errorf("%v, %v, owed %v", err, events, w.owed)
+		t.Errorf("a delay below minSleep: %v, events %v, owed %v", err, events, w.owed)
 	}
 	w.owed = minSleep
 	if err := w.wait(&auto, 0); err != nil || len(events) != 1 || events[0].Stopped || events[0].Took != minSleep || w.owed > 0 {
-		t.Errorf("%v, %v, owed %v", err, events, w.owed)
+		t.Errorf("a delay of minSleep: %v, events %v, owed %v", err, events, w.owed)
 	}
 }
 
-// TestCleanerClosed: a closed cleaner drops tasks.
+// TestCleanerClosed checks that a closed cleaner drops tasks.
 func TestCleanerClosed(t *testing.T) {
 	var c cleaner
 	c.idle.L = &c.mu
@@ -364,7 +367,8 @@ func TestCleanerClosed(t *testing.T) {
 	}
 }
 
-// TestIdleDeletions: when nothing else is worthwhile, a table of tombstones in level 0 is compacted.
+// TestIdleDeletions checks that a table of tombstones in level 0 is compacted if no other
+// compaction is worthwhile.
 func TestIdleDeletions(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -383,9 +387,9 @@ func TestIdleDeletions(t *testing.T) {
 	version := db.state.Load().version
 	tables := version.Levels[0]
 	if len(tables) != 1 {
-		t.Fatalf("%d tables", len(tables))
+		t.Fatalf("%d tables in level 0, want 1", len(tables))
 	}
-	// As if level 1 were much larger, but not too large.
+	// Pretend that level 1 is much larger, but not too large.
 	at := version.Levels[version.Deepest][0]
 	below := &manifest.TableMeta{Num: at.Num, Size: 100 << 10, Smallest: at.Smallest, Largest: at.Largest, Handle: at.Handle}
 	edit := &manifest.Edit{
@@ -407,7 +411,8 @@ func TestIdleDeletions(t *testing.T) {
 	}
 }
 
-// TestTombstoneAboveDamage: a tombstone whose key lies within a table that cannot be read is kept.
+// TestTombstoneAboveDamage checks that a tombstone is kept if its key lies within the range of a
+// table that cannot be read.
 func TestTombstoneAboveDamage(t *testing.T) {
 	mem := closedDisk(t, vfstest.NewMem())
 	damageFooter(t, mem, "db")
@@ -420,21 +425,21 @@ func TestTombstoneAboveDamage(t *testing.T) {
 	}
 	newest := db.state.Load().version.Levels[0][0]
 	if p := newest.Handle.(*table).reader.Load().Properties(); p.NumDeletions != 1 {
-		t.Errorf("%d tombstones are kept", p.NumDeletions)
+		t.Errorf("%d tombstones are kept, want 1", p.NumDeletions)
 	}
 }
 
-// TestResetBesideGaps: an iterator that is reset to a range that begins and ends in gaps finds the
-// keys in between, and none if there are none.
+// TestResetBesideGaps checks that an iterator that is reset to a range that begins and ends in gaps
+// finds the keys in between, if there are any.
 func TestResetBesideGaps(t *testing.T) {
 	db, it := deletedKeys(t, "key00500x", "last")
 	for range 2 { // to record the gaps
 		if !it.First() || !it.Next() || string(it.Key()) != "last" {
-			t.Fatalf("at %q, %v", it.Key(), it.Err())
+			t.Fatalf("First and Next lead to %q, %v", it.Key(), it.Err())
 		}
 	}
 	if n := len(db.gaps.Gaps()); n != 2 {
-		t.Fatalf("%d gaps", n)
+		t.Fatalf("%d gaps, want 2", n)
 	}
 	for _, c := range []struct{ lower, upper, want string }{
 		{"key00100", "key00900", "key00500x"},
@@ -465,7 +470,7 @@ func TestResetBesideGaps(t *testing.T) {
 	}
 }
 
-// TestWalkFails: a walk over tombstones that fails records no gap.
+// TestWalkFails checks that a walk over tombstones that fails records no gap.
 func TestWalkFails(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	o := uncached(faulty)
@@ -496,7 +501,7 @@ func TestWalkFails(t *testing.T) {
 		faulty.SetHook(nil)
 		if ok {
 			if string(it.Key()) != "key000350" || len(db.gaps.Gaps()) != 1 {
-				t.Errorf("at %q, with %d gaps", it.Key(), len(db.gaps.Gaps()))
+				t.Errorf("First is at %q, with %d gaps", it.Key(), len(db.gaps.Gaps()))
 			}
 			it.Close()
 			break
@@ -507,8 +512,8 @@ func TestWalkFails(t *testing.T) {
 	}
 }
 
-// TestWalkAheadOfClosed: a walk ahead in a database that has been closed does nothing, nor does one
-// whose tables cannot be opened.
+// TestWalkAheadOfClosed checks that walkAhead does nothing if the database has been closed or its
+// tables cannot be opened.
 func TestWalkAheadOfClosed(t *testing.T) {
 	mem := closedDisk(t, vfstest.NewMem())
 	faulty := vfstest.Inject(mem)
@@ -518,25 +523,25 @@ func TestWalkAheadOfClosed(t *testing.T) {
 	watch := db.gaps.Watch([]byte("key000100"), []byte("key000110"), gap.View{Seq: db.visible.Load()}, false)
 	watch.Done([]byte("key000110"), 100)
 	if len(db.gaps.Gaps()) != 1 {
-		t.Fatal("no gap")
+		t.Fatal("no gap was recorded")
 	}
 	run := deletedRun{from: []byte("key000110"), to: []byte("key000190"), n: aheadEvery}
 	faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool { return onTable(op) && op.Kind == vfstest.OpOpen }})
 	ops := faulty.NumOps()
 	db.walkAhead(run)
 	if faulty.NumOps() == ops || db.ahead.ns.Load() != 0 {
-		t.Errorf("%d operations, a walk of %d ns is counted", faulty.NumOps()-ops, db.ahead.ns.Load())
+		t.Errorf("tables cannot be opened: %d operations, and a walk of %d ns is counted", faulty.NumOps()-ops, db.ahead.ns.Load())
 	}
 	faulty.SetFaults()
 	mustClose(t, db)
 	ops = faulty.NumOps()
 	db.walkAhead(run)
 	if faulty.NumOps() != ops || db.ahead.ns.Load() != 0 {
-		t.Error("a closed database is walked over")
+		t.Error("walkAhead reads a closed database")
 	}
 }
 
-// TestCheckStops: a canceled Check stops before it looks up the keys.
+// TestCheckStops checks that a canceled Check stops before it looks up the keys.
 func TestCheckStops(t *testing.T) {
 	faulty := vfstest.Inject(closedDisk(t, vfstest.NewMem()))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -546,19 +551,19 @@ func TestCheckStops(t *testing.T) {
 		switch {
 		case onTable(op):
 			verified = true
-		case op.Kind == vfstest.OpList && verified: // files that nothing names, after the tables
+		case op.Kind == vfstest.OpList && verified: // the search for orphans, which follows the tables
 			cancel()
 		}
 		return nil
 	})
 	report, err := Check(ctx, "db", uncached(faulty), func(err error) { t.Error(err) })
 	if err != context.Canceled || report.Entries != 0 || report.Tables == 0 {
-		t.Errorf("%v, %d entries in %d tables", err, report.Entries, report.Tables)
+		t.Errorf("Check: %v, %d entries in %d tables", err, report.Entries, report.Tables)
 	}
 }
 
-// TestNoDatabase: a directory without a database, or below a file, gives the error of a missing
-// one.
+// TestNoDatabase checks that a directory without a database is reported as ErrNotExist, and that a
+// directory below a file cannot be locked.
 func TestNoDatabase(t *testing.T) {
 	mem := vfstest.NewMem()
 	if err := mem.MkdirAll("db"); err != nil {
@@ -586,7 +591,8 @@ func TestNoDatabase(t *testing.T) {
 	}
 }
 
-// TestManyMissing: of many missing tables, the first few are reported, and all others are closed.
+// TestManyMissing checks that, if many tables are missing, Open reports the first few and closes
+// all others.
 func TestManyMissing(t *testing.T) {
 	for _, missing := range []int{maxOpenErrors - 1, maxOpenErrors, maxOpenErrors + 1} {
 		mem := vfstest.NewMem()
@@ -599,7 +605,7 @@ func TestManyMissing(t *testing.T) {
 		mustClose(t, db)
 		names := tableNames(t, mem)
 		if len(names) != missing+1 {
-			t.Fatalf("%d tables", len(names))
+			t.Fatalf("%d table files", len(names))
 		}
 		for _, name := range names[1:] {
 			if err := mem.Remove(filepath.Join("db", name)); err != nil {
@@ -609,10 +615,10 @@ func TestManyMissing(t *testing.T) {
 		faulty := vfstest.Inject(mem)
 		_, err := Open("db", uncached(faulty))
 		if !errors.Is(err, ErrCorruption) || strings.Count(err.Error(), "missing") != min(missing, maxOpenErrors) {
-			t.Errorf("%d are missing: %v", missing, err)
+			t.Errorf("%d tables are missing: %v", missing, err)
 		}
 		if open := faulty.OpenFiles(); len(open) > 0 {
-			t.Errorf("%d are missing, and %q are open", missing, open)
+			t.Errorf("%d tables are missing: left open: %q", missing, open)
 		}
 	}
 }
@@ -622,7 +628,8 @@ type unkeyedRange struct{ filter.RangePolicy }
 
 func (unkeyedRange) Name() string { return "unkeyed" }
 
-// TestRangeFilterWithoutKey: Open refuses KeyedFilters with a range filter that cannot be keyed.
+// TestRangeFilterWithoutKey checks that Open refuses KeyedFilters with a range filter that cannot
+// be keyed.
 func TestRangeFilterWithoutKey(t *testing.T) {
 	o := keyedOptions(vfstest.NewMem())
 	o.RangeFilter = unkeyedRange{filter.Range(10, 0)}
@@ -633,7 +640,8 @@ func TestRangeFilterWithoutKey(t *testing.T) {
 	mustClose(t, mustOpen(t, "db", o))
 }
 
-// TestDefaultLogger: the default logger passes warnings and errors on, with attributes and groups.
+// TestDefaultLogger checks that the default logger passes on only warnings and errors, with
+// attributes and groups.
 func TestDefaultLogger(t *testing.T) {
 	var out bytes.Buffer
 	l := slog.New(warnings{slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -646,19 +654,20 @@ func TestDefaultLogger(t *testing.T) {
 	l.Info("not passed on")
 	l.Warn("passed on", "c", 3)
 	if got, want := out.String(), "level=WARN msg=\"passed on\" a=1 g.b=2 g.c=3\n"; got != want {
-		t.Errorf("%q, want %q", got, want)
+		t.Errorf("the log is %q, want %q", got, want)
 	}
 }
 
-// TestGarbageOfMoreThanHeap: if the database holds more than the heap has, nothing in the heap is
-// garbage.
+// TestGarbageOfMoreThanHeap checks that no garbage is reported if the database holds more than the
+// heap.
 func TestGarbageOfMoreThanHeap(t *testing.T) {
 	if n := garbageOf(1 << 62); n != 0 {
-		t.Errorf("%d bytes", n)
+		t.Errorf("%d bytes of garbage", n)
 	}
 }
 
-// TestLargeVersion: a lookup in a version with a large level skips levels without tables.
+// TestLargeVersion checks that a lookup in a version with a large level skips levels without
+// tables.
 func TestLargeVersion(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -677,7 +686,8 @@ func TestLargeVersion(t *testing.T) {
 	wantKeys(t, db, 100)
 }
 
-// TestSnapshotReads: the reads of a snapshot return what it sees; once it is closed, they fail.
+// TestSnapshotReads checks that the reads of a snapshot return what it sees, and fail once it is
+// closed.
 func TestSnapshotReads(t *testing.T) {
 	prefix := &hookedPrefix{Prefixer: FixedPrefix(1)}
 	o := uncached(vfstest.NewMem())
@@ -704,7 +714,7 @@ func TestSnapshotReads(t *testing.T) {
 	if ok, err := s.HasPrefix([]byte("b")); ok || err != nil {
 		t.Errorf("HasPrefix: %t, %v", ok, err)
 	}
-	// Closed while NewIter looks for the tables: there is an iterator, which is closed again.
+	// If the snapshot is closed while NewIter looks for the tables, NewIter closes its iterator.
 	hook := func() { s.Close() }
 	prefix.hook.Store(&hook)
 	if it, err := s.NewIter(&IterOptions{Prefix: []byte("a")}); it != nil || err != ErrClosed || !s.closed.Load() {
@@ -721,7 +731,8 @@ func TestSnapshotReads(t *testing.T) {
 	}
 }
 
-// TestUnfinishedTableStays: if the tables of a failed compaction cannot be removed, that is logged.
+// TestUnfinishedTableStays checks that a table of a failed compaction that cannot be removed is
+// logged, and that the next Open removes it.
 func TestUnfinishedTableStays(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	var out bytes.Buffer
@@ -757,16 +768,16 @@ func TestUnfinishedTableStays(t *testing.T) {
 		t.Error(err)
 	}
 	if n := strings.Count(out.String(), "removing an unfinished table failed"); n != 1 {
-		t.Errorf("that one could not be removed is logged %d times", n)
+		t.Errorf("the failed removal is logged %d times, want 1", n)
 	}
 	mustClose(t, db)
 	mustClose(t, mustOpen(t, "db", uncached(faulty)))
 	if _, err := faulty.Size(created); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("after the next Open: %v", err)
+		t.Errorf("the unfinished table after the next Open: %v", err)
 	}
 }
 
-// TestOps: an empty batch has no operations, and a loop over Ops can end early.
+// TestOps checks that an empty batch has no operations, and that a loop over Ops can end early.
 func TestOps(t *testing.T) {
 	var b Batch
 	for op := range b.Ops() {
@@ -782,11 +793,12 @@ func TestOps(t *testing.T) {
 		break
 	}
 	if n != 1 {
-		t.Errorf("%d operations", n)
+		t.Errorf("the loop saw %d operations, want 1", n)
 	}
 }
 
-// TestRangeProbeOfUnreadable: a table that cannot be read is not excluded from a range.
+// TestRangeProbeOfUnreadable checks that a table that cannot be read is not skipped: HasRange
+// returns its error.
 func TestRangeProbeOfUnreadable(t *testing.T) {
 	mem := closedDisk(t, vfstest.NewMem())
 	damageFooter(t, mem, "db")
@@ -805,8 +817,8 @@ func TestRangeProbeOfUnreadable(t *testing.T) {
 	}
 }
 
-// TestFlushFailsWhileWriting: while flushes fail, a write that needs a memtable is refused, and so
-// are Ingest and Close; the next Open finds what was accepted.
+// TestFlushFailsWhileWriting checks that, while flushes fail, a write that needs a new memtable is
+// refused, and so are Ingest and Close; the next Open finds everything that was accepted.
 func TestFlushFailsWhileWriting(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	o := uncached(faulty)
@@ -825,7 +837,7 @@ func TestFlushFailsWhileWriting(t *testing.T) {
 		}
 	}
 	if !errors.Is(err, ErrTryAgain) || !errors.Is(err, syscall.EIO) || n != 3 {
-		t.Errorf("write %d: %v", n, err)
+		t.Errorf("write %d fails with %v, want the third to fail", n, err)
 	}
 	if err := putAndIngest(db, nil); !errors.Is(err, ErrTryAgain) {
 		t.Errorf("Ingest: %v", err)
@@ -837,7 +849,7 @@ func TestFlushFailsWhileWriting(t *testing.T) {
 	db = mustOpen(t, "db", o)
 	for key, want := range map[string]bool{"key0": true, "key1": true, "key2": false, "b": true, "z": false} {
 		if ok, err := db.Has([]byte(key)); ok != want || err != nil {
-			t.Errorf("after another Open: %s: %t, %v", key, ok, err)
+			t.Errorf("after a reopen, %s is present: %t, %v", key, ok, err)
 		}
 	}
 	mustClose(t, db)

@@ -14,19 +14,19 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// faultsOf checks a database and returns the faults.
+// faultsOf checks a database and returns the report and the faults.
 func faultsOf(t *testing.T, o *Options) (CheckReport, []error) {
 	t.Helper()
 	var faults []error
 	report, err := Check(context.Background(), "db", o, func(err error) { faults = append(faults, err) })
 	if err != nil || report.Faults != len(faults) {
-		t.Errorf("Check reports %d faults of %d, %v", report.Faults, len(faults), err)
+		t.Errorf("Check counts %d faults and reports %d: %v", report.Faults, len(faults), err)
 	}
 	return report, faults
 }
 
-// TestCheckCounts: Check counts each entry and each key that a reader sees, including the empty
-// key.
+// TestCheckCounts checks that Check counts each entry and each key that a reader sees, including
+// the empty key.
 func TestCheckCounts(t *testing.T) {
 	mem := vfstest.NewMem()
 	o := uncached(mem)
@@ -47,19 +47,19 @@ func TestCheckCounts(t *testing.T) {
 	}
 	mustClose(t, db)
 	report, faults := faultsOf(t, o)
-	// Neither of the two tables has an entry of the deleted key.
+	// Neither table has an entry of the deleted key.
 	if len(faults) != 0 || report.Entries != 2998 || report.Keys != 1499 || report.Tables != 2 || report.Filters != 2 || report.FilterlessBytes != 0 {
-		t.Errorf("%+v, %v", report, faults)
+		t.Errorf("Check: %+v, %v", report, faults)
 	}
 }
 
-// TestCheckLevels: if an older value hides a newer one, a lookup does not find what a scan
-// finds, and Check reports each such key.
+// TestCheckLevels checks that Check reports each key of which an older value hides a newer one, so
+// that a lookup does not find what a scan finds.
 func TestCheckLevels(t *testing.T) {
 	mem := vfstest.NewMem()
 	deepDatabase(t, mem, []int{1, 2})
 	if _, faults := faultsOf(t, uncached(mem)); len(faults) < 20 {
-		t.Errorf("%d faults: %v", len(faults), faults)
+		t.Errorf("%d faults, want at least 20: %v", len(faults), faults)
 	}
 	mem = vfstest.NewMem()
 	deepDatabase(t, mem, []int{2, 1})
@@ -88,7 +88,8 @@ func TestCheckLevels(t *testing.T) {
 	}
 }
 
-// TestCheckReportsOnce: a damaged block is one fault, and lookups do not report it again.
+// TestCheckReportsOnce checks that a damaged block is one fault, and that lookups do not report it
+// again.
 func TestCheckReportsOnce(t *testing.T) {
 	mem := vfstest.NewMem()
 	o := uncached(mem)
@@ -108,12 +109,12 @@ func TestCheckReportsOnce(t *testing.T) {
 	b[1] ^= 1
 	writeFile(t, mem, path, b)
 	if report, faults := faultsOf(t, o); len(faults) != 1 || report.Keys != 0 {
-		t.Errorf("%+v, %v", report, faults)
+		t.Errorf("Check: %+v, %v", report, faults)
 	}
 }
 
-// TestCheckWithoutManifest: if the MANIFEST is damaged, or names another comparator, that is one
-// fault, and each table is checked by itself.
+// TestCheckWithoutManifest checks that a MANIFEST that is damaged, or names another comparator, is
+// one fault, and that each table is then checked by itself.
 func TestCheckWithoutManifest(t *testing.T) {
 	for _, want := range []error{ErrCorruption, ErrUnsupported} {
 		mem := vfstest.NewMem()
@@ -145,8 +146,8 @@ func TestCheckWithoutManifest(t *testing.T) {
 	}
 }
 
-// TestCheckOrphans: Check notes the tables and unfinished files that nothing refers to, and
-// nothing else.
+// TestCheckOrphans checks that Check notes the tables and unfinished files that nothing refers to,
+// and no other files.
 func TestCheckOrphans(t *testing.T) {
 	mem := vfstest.NewMem()
 	o := uncached(mem)
@@ -159,17 +160,17 @@ func TestCheckOrphans(t *testing.T) {
 	}
 	report, faults := faultsOf(t, o)
 	if len(faults) != 0 || len(report.Notes) != len(orphans) {
-		t.Fatalf("%q, %v", report.Notes, faults)
+		t.Fatalf("notes %q, faults %v", report.Notes, faults)
 	}
 	slices.Sort(report.Notes)
 	for i, name := range orphans {
 		if !strings.HasPrefix(report.Notes[i], filepath.Join("db", name)+":") {
-			t.Errorf("%s: %q", name, report.Notes[i])
+			t.Errorf("the note about %s is %q", name, report.Notes[i])
 		}
 	}
 }
 
-// TestCheckKeyedNotes: Check notes filters that are keyed with a missing secret, but no other
+// TestCheckKeyedNotes checks that Check notes keyed filters whose secret is missing, but no other
 // filters that it cannot read.
 func TestCheckKeyedNotes(t *testing.T) {
 	for _, keyed := range []bool{false, true} {

@@ -36,7 +36,7 @@ func BenchmarkCold(b *testing.B) {
 			// Pages that are mapped stay in the page cache when others are dropped.
 			db := mustOpen(b, dir, &sift.Options{MapBytes: -1, CacheBytes: -1, DisableAutoCompaction: true})
 			defer mustClose(b, db)
-			db.Tables() // loads all
+			db.Tables() // loads all tables
 			b.Run("Get", func(b *testing.B) {
 				eachCold(b, dir, func(keys [][]byte) {
 					for _, key := range keys {
@@ -172,7 +172,7 @@ func dirBytes(b *testing.B, dir string) (sum int64) {
 }
 
 // BenchmarkSyncedPut puts keys as fast as it can while another goroutine puts synced ones, and
-// reports the longest of those and the most dirty pages of the machine.
+// reports the longest synced put and the most dirty pages of the machine.
 func BenchmarkSyncedPut(b *testing.B) {
 	for range b.N {
 		db := mustOpen(b, b.TempDir(), nil)

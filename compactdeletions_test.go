@@ -25,7 +25,8 @@ func deletions(t *testing.T, db *sift.DB, atMost uint64) (n, bytes uint64) {
 	}
 }
 
-// TestFlushDropsUselessTombstones: a flush drops the tombstones of keys that no table holds.
+// TestFlushDropsUselessTombstones checks that a flush drops the tombstones of keys that no table
+// holds.
 func TestFlushDropsUselessTombstones(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{DisableAutoCompaction: true})
 	defer mustClose(t, db)
@@ -54,7 +55,7 @@ func TestFlushDropsUselessTombstones(t *testing.T) {
 	}
 	flush()
 	if n, _ := deletions(t, db, 20); n > 20 {
-		t.Errorf("%d deletions of keys that no table holds were flushed", n)
+		t.Errorf("%d tombstones of keys that no table holds were flushed", n)
 	}
 	for i := range 1000 {
 		del(2 * i)
@@ -62,7 +63,7 @@ func TestFlushDropsUselessTombstones(t *testing.T) {
 	snap := db.Snapshot()
 	flush()
 	if n, _ := deletions(t, db, 1100); n < 1000 {
-		t.Errorf("%d deletions were flushed, and 1000 keys are in a table", n)
+		t.Errorf("%d tombstones were flushed, and 1000 of their keys are in a table", n)
 	}
 	for i := range 1000 {
 		if has, err := db.Has(fmt.Appendf(nil, "key%05d", i)); has || err != nil {
@@ -75,24 +76,24 @@ func TestFlushDropsUselessTombstones(t *testing.T) {
 	del(5001)
 	flush()
 	if has, err := between.Has([]byte("key05001")); !has || err != nil {
-		t.Errorf("a snapshot from before a deletion: %v, %v", has, err)
+		t.Errorf("a key in a snapshot from before its deletion: %v, %v", has, err)
 	}
 	snap.Close()
 	between.Close()
 	flush()
 }
 
-// TestTombstonesAreCompacted: automatic compactions drop tombstones although no level is too
-// large; those that a snapshot or transaction needs are dropped when it ends.
+// TestTombstonesAreCompacted checks that automatic compactions drop tombstones although no level is
+// too large; those that a snapshot or transaction needs are dropped when it ends.
 func TestTombstonesAreCompacted(t *testing.T) {
 	t.Run("snapshot", func(t *testing.T) {
-		deletionsGo(t, func(db *sift.DB) (func(key []byte) (bool, error), func() error) {
+		testTombstonesDropped(t, func(db *sift.DB) (func(key []byte) (bool, error), func() error) {
 			s := db.Snapshot()
 			return s.Has, s.Close
 		})
 	})
 	t.Run("transaction", func(t *testing.T) {
-		deletionsGo(t, func(db *sift.DB) (func(key []byte) (bool, error), func() error) {
+		testTombstonesDropped(t, func(db *sift.DB) (func(key []byte) (bool, error), func() error) {
 			tx, err := db.Begin(nil)
 			if err != nil {
 				t.Fatal(err)
@@ -102,7 +103,7 @@ func TestTombstonesAreCompacted(t *testing.T) {
 	})
 }
 
-func deletionsGo(t *testing.T, view func(db *sift.DB) (has func(key []byte) (bool, error), end func() error)) {
+func testTombstonesDropped(t *testing.T, view func(db *sift.DB) (has func(key []byte) (bool, error), end func() error)) {
 	db := mustOpen(t, t.TempDir(), nil)
 	defer mustClose(t, db)
 	key := func(i int) []byte { return fmt.Appendf(nil, "key%06d", i) }
@@ -126,13 +127,13 @@ func deletionsGo(t *testing.T, view func(db *sift.DB) (has func(key []byte) (boo
 		t.Fatal(err)
 	}
 	if has, err := has(key(3)); !has || err != nil {
-		t.Errorf("a view from before: %v, %v", has, err)
+		t.Errorf("a key in a view from before its deletion: %v, %v", has, err)
 	}
 	if err := end(); err != nil {
 		t.Fatal(err)
 	}
 	if n, bytes := deletions(t, db, 0); n != 0 || bytes > before/10 {
-		t.Errorf("%d deletions are left, and %d bytes of %d", n, bytes, before)
+		t.Errorf("%d tombstones are left, and %d bytes of %d", n, bytes, before)
 	}
 	it, err := db.NewIter(nil)
 	if err != nil {

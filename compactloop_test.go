@@ -26,15 +26,15 @@ func ended(t *testing.T, what string, result <-chan error) error {
 	}
 }
 
-// inBackground starts a call.
+// inBackground calls fn in a goroutine; the channel receives its result.
 func inBackground(fn func() error) <-chan error {
 	result := make(chan error, 1)
 	go func() { result <- fn() }()
 	return result
 }
 
-// A job that never ends takes turns with compactions that the tree needs and with other
-// jobs, and Close ends it.
+// TestJobsTakeTurns checks that a job that never ends takes turns with the compactions that the
+// tree needs and with other jobs, and that Close ends it.
 func TestJobsTakeTurns(t *testing.T) {
 	o := uncached(vfstest.NewMem())
 	o.L0Tables, o.DisableAutoCompaction = 1, false
@@ -61,7 +61,7 @@ func TestJobsTakeTurns(t *testing.T) {
 		}
 		for begin := time.Now(); db.stats.compactions.Load()+db.stats.moves.Load() == before; time.Sleep(time.Millisecond) {
 			if time.Since(begin) > 30*time.Second {
-				t.Fatalf("round %d: nothing is compacted beside a job, after %d turns of it", i, turns.Load())
+				t.Fatalf("round %d: nothing is compacted during %d turns of the endless job", i, turns.Load())
 			}
 		}
 		if err := ended(t, "Compact", inBackground(func() error { return db.Compact(context.Background(), nil, nil) })); err != nil {
@@ -71,7 +71,7 @@ func TestJobsTakeTurns(t *testing.T) {
 		err := ended(t, "a job of two steps", inBackground(func() error {
 			return db.do(context.Background(), func(context.Context) (last bool, err error) {
 				if steps++; steps == 2 && turns.Load() == seen {
-					t.Error("a job had all the turns")
+					t.Error("the endless job had no turn between the steps of another job")
 				}
 				seen = turns.Load()
 				return steps == 2, nil
@@ -89,7 +89,8 @@ func TestJobsTakeTurns(t *testing.T) {
 	}
 }
 
-// A job's context is checked while it is queued, while it runs and between its steps.
+// TestJobContext checks that a job's context is checked while the job is queued, while it runs and
+// between its steps.
 func TestJobContext(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -135,7 +136,8 @@ func TestJobContext(t *testing.T) {
 	}
 }
 
-// Compact returns when its context ends, even if the disk hangs while it flushes.
+// TestCompactContextWhileFlushing checks that Compact returns when its context ends, even if the
+// disk hangs during its flush.
 func TestCompactContextWhileFlushing(t *testing.T) {
 	fs := vfstest.Inject(vfstest.NewMem())
 	o := uncached(fs)
@@ -165,7 +167,7 @@ func TestCompactContextWhileFlushing(t *testing.T) {
 	}
 }
 
-// A write that waits for level 0 ends when the database closes.
+// TestCloseEndsStall checks that Close ends a write that waits for level 0.
 func TestCloseEndsStall(t *testing.T) {
 	fs := vfstest.Inject(vfstest.NewMem())
 	o := uncached(fs)
@@ -205,8 +207,8 @@ func TestCloseEndsStall(t *testing.T) {
 	}
 }
 
-// A read that hangs or is slow delays no write: the read state that it uses is released in
-// the background, and its files are removed when it has ended.
+// TestHungReadBlocksNoWrite checks that a read that hangs delays no write: the read state that it
+// uses is released in the background, and its files are removed when it has ended.
 func TestHungReadBlocksNoWrite(t *testing.T) {
 	keys := make([][]byte, 1000)
 	for i := range keys {
@@ -242,7 +244,7 @@ func TestHungReadBlocksNoWrite(t *testing.T) {
 				}
 				return db.Flush()
 			})
-			if err := ended(t, "a write beside a hung read", writes); err != nil {
+			if err := ended(t, "a write during a hung read", writes); err != nil {
 				t.Error(err)
 			}
 			select {
@@ -269,14 +271,14 @@ func TestHungReadBlocksNoWrite(t *testing.T) {
 				}
 			}
 			if tables != report.Tables {
-				t.Errorf("%d tables are there, and %d are named", tables, report.Tables)
+				t.Errorf("%d table files, but %d tables", tables, report.Tables)
 			}
 		})
 	}
 }
 
-// A hung read of the filter memory manager blocks neither compactions nor writes, even while
-// Metrics waits for the manager.
+// TestHungFilterReadBlocksNoWrite checks that a hung read of the filter memory manager blocks
+// neither compactions nor writes, even while Metrics waits for the manager.
 func TestHungFilterReadBlocksNoWrite(t *testing.T) {
 	fs := vfstest.Inject(vfs.OS)
 	dir := t.TempDir()
@@ -313,7 +315,7 @@ func TestHungFilterReadBlocksNoWrite(t *testing.T) {
 		}
 		return db.Compact(context.Background(), []byte("new"), nil)
 	})
-	if err := ended(t, "a write beside a hung read of a filter", writes); err != nil {
+	if err := ended(t, "a write during a hung read of a filter", writes); err != nil {
 		t.Error(err)
 	}
 	if db.stats.compactions.Load() == 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// TestCompactRewritesOnce: Compact does not rewrite what it has written, not even where a
+// TestCompactRewritesOnce checks that Compact does not rewrite what it has written, even where a
 // snapshot keeps several entries of a key.
 func TestCompactRewritesOnce(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{DisableAutoCompaction: true})
@@ -25,12 +25,12 @@ func TestCompactRewritesOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := db.Metrics().Compactions; n != 1 {
-		t.Errorf("%d compactions", n)
+		t.Errorf("%d compactions, want 1", n)
 	}
 }
 
-// TestRewriteKeepsTables: a table whose filter is rebuilt stays one table, whatever TableBytes
-// is now.
+// TestRewriteKeepsTables checks that a table whose filter is rebuilt stays one table, whatever
+// TableBytes is now.
 func TestRewriteKeepsTables(t *testing.T) {
 	dir := t.TempDir()
 	db := mustOpen(t, dir, &sift.Options{Filter: filter.None(), TableBytes: 1 << 20})
@@ -43,11 +43,12 @@ func TestRewriteKeepsTables(t *testing.T) {
 	db = mustOpen(t, dir, &sift.Options{DisableAutoCompaction: true, TableBytes: 8 << 10})
 	defer mustClose(t, db)
 	if n, err := db.BuildFilters(context.Background()); n != before || err != nil || len(db.Tables()) != before {
-		t.Errorf("of %d tables %d were rewritten as %d, %v", before, n, len(db.Tables()), err)
+		t.Errorf("%d of %d tables were rewritten, and now there are %d: %v", n, before, len(db.Tables()), err)
 	}
 }
 
-// TestFilterThatCannotBeBuilt: BuildFilters tries once for each table.
+// TestFilterThatCannotBeBuilt checks that BuildFilters rewrites each table only once, even if its
+// filter cannot be built.
 func TestFilterThatCannotBeBuilt(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{DisableAutoCompaction: true, Filter: unbuildable{filter.Bloom(10)}})
 	defer mustClose(t, db)
@@ -55,9 +56,9 @@ func TestFilterThatCannotBeBuilt(t *testing.T) {
 	if err := db.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // in level 0, and in the level that it leads to
+	for range 2 { // in level 0, and then in the level to which that moves the table
 		if n, err := db.BuildFilters(context.Background()); n != 1 || err != nil {
-			t.Errorf("%d tables were rewritten, %v", n, err)
+			t.Errorf("%d tables were rewritten, want 1: %v", n, err)
 		}
 	}
 }

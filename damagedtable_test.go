@@ -14,8 +14,8 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// TestDamagedTable uses a database with one unreadable table: reads that need it fail,
-// as does Compact, and everything else works, including BuildFilters.
+// TestDamagedTable checks that one unreadable table makes only the reads that need it and Compact
+// fail; everything else works, including BuildFilters.
 func TestDamagedTable(t *testing.T) {
 	const n = 12000
 	fs := vfstest.NewMem()
@@ -54,7 +54,7 @@ func TestDamagedTable(t *testing.T) {
 	db = mustOpen(t, "db", o)
 	rewritten, err := db.BuildFilters(context.Background())
 	if err != nil || rewritten != tables-1 {
-		t.Errorf("%d of %d tables got a filter, %v", rewritten, tables, err)
+		t.Errorf("%d of %d tables got another filter, %v", rewritten, tables, err)
 	}
 	key := base.UserKey(victim.Smallest)
 	if err := db.Put(append(key[:len(key):len(key)], "+"...), nil, nil); err != nil {
@@ -79,8 +79,8 @@ func TestDamagedTable(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestBuildFiltersBelowDamage: an unreadable table in level 0 does not keep BuildFilters from
-// rewriting the tables of the other levels, even if another table of level 0 needs a filter.
+// TestBuildFiltersBelowDamage checks that an unreadable table in level 0 does not keep BuildFilters
+// from rewriting the tables of the other levels, even if another table of level 0 needs a filter.
 func TestBuildFiltersBelowDamage(t *testing.T) {
 	fs := vfstest.NewMem()
 	o := keyedOptions(fs)
@@ -122,14 +122,14 @@ func TestBuildFiltersBelowDamage(t *testing.T) {
 	for range 2 {
 		rewritten, err := db.BuildFilters(context.Background())
 		if !errors.Is(err, ErrCorruption) || rewritten != below {
-			t.Errorf("%d of %d tables got a filter, %v", rewritten, below, err)
+			t.Errorf("%d of %d tables got another filter, %v", rewritten, below, err)
 		}
 		below = 0
 	}
 }
 
-// TestRepairMissing removes a file that the MANIFEST names. Repair then uses the files
-// that are there.
+// TestRepairMissing checks that Repair uses the files that are there if one that the MANIFEST names
+// is missing.
 func TestRepairMissing(t *testing.T) {
 	const n = 4000
 	for _, ext := range []string{".ldb", ".log"} {
@@ -152,35 +152,35 @@ func TestRepairMissing(t *testing.T) {
 			}
 		}
 		if db, err := Open("db", o); err == nil {
-			t.Errorf("opens without a %s", ext)
+			t.Errorf("Open succeeds without a %s file", ext)
 			mustClose(t, db)
 		}
 		report, err := Repair("db", o)
 		if err != nil || report.FromManifest || len(report.Dropped) == 0 {
-			t.Errorf("without a %s: %+v, %v", ext, report, err)
+			t.Errorf("Repair without a %s file: %+v, %v", ext, report, err)
 		}
 		if ext == ".log" && report.Entries != n || report.Entries == 0 {
-			t.Errorf("without a %s: %d entries", ext, report.Entries)
+			t.Errorf("Repair without a %s file: %d entries", ext, report.Entries)
 		}
 		mustCheck(t, "db", o)
 	}
 }
 
-// Check and Repair reject invalid options, as Open does.
+// TestOptionsOfTools checks that Check and Repair reject invalid options, as Open does.
 func TestOptionsOfTools(t *testing.T) {
 	o := &Options{BlockBytes: -1, FS: vfstest.NewMem()}
 	_, cerr := Check(context.Background(), "db", o, func(err error) { t.Error(err) })
 	_, rerr := Repair("db", o)
 	for _, err := range []error{cerr, rerr} {
 		if err == nil || !strings.Contains(err.Error(), "BlockBytes") {
-			t.Errorf("got %v", err)
+			t.Errorf("invalid BlockBytes: %v", err)
 		}
 	}
 }
 
-// TestRepairDisk repairs a database whose log has entries that are in no table, and
-// lets each operation fail in turn: Repair returns an error, or has lost nothing; after
-// an error, it succeeds when called again.
+// TestRepairDisk fails each disk operation of a Repair in turn, on a database whose log has entries
+// that are in no table: Repair must return an error or lose nothing, and after an error it must
+// succeed when called again.
 func TestRepairDisk(t *testing.T) {
 	const n = 60
 	mem := vfstest.NewMem()

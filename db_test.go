@@ -73,7 +73,7 @@ func TestOpenOptions(t *testing.T) {
 		"ReadOnly":        {ReadOnly: true, ErrorIfExists: true},
 	} {
 		if _, err := sift.Open(dir, o); err == nil || !strings.Contains(err.Error(), field) {
-			t.Errorf("a wrong %s gives %v", field, err)
+			t.Errorf("an invalid %s: Open: %v", field, err)
 		}
 	}
 }
@@ -85,11 +85,11 @@ func TestLock(t *testing.T) {
 	for _, o := range []*sift.Options{nil, {ReadOnly: true}} {
 		_, err := sift.Open(dir, o)
 		if !errors.Is(err, sift.ErrLocked) || !strings.Contains(err.Error(), fmt.Sprint(os.Getpid())) {
-			t.Errorf("second Open: %v; want ErrLocked with the holder", err)
+			t.Errorf("second Open: %v; want ErrLocked with the PID of the holder", err)
 		}
 	}
 	mustClose(t, db)
-	// Readers share, and keep writers out.
+	// Readers share the lock and keep writers out.
 	a, b := mustOpen(t, dir, &sift.Options{ReadOnly: true}), mustOpen(t, dir, &sift.Options{ReadOnly: true})
 	if _, err := sift.Open(dir, nil); !errors.Is(err, sift.ErrLocked) {
 		t.Errorf("Open beside readers: %v", err)
@@ -115,8 +115,8 @@ func TestLock(t *testing.T) {
 	mustClose(t, mustOpen(t, dir, nil))
 }
 
-// TestLockedAndMissing: for a database that is open, or does not exist, Check and Repair return the
-// errors of Open and change nothing.
+// TestLockedAndMissing checks that Check and Repair return the errors of Open for a database that
+// is open or does not exist, and change nothing.
 func TestLockedAndMissing(t *testing.T) {
 	check := func(dir string) error {
 		_, err := sift.Check(context.Background(), dir, nil, func(err error) { t.Error(err) })
@@ -149,7 +149,8 @@ func TestLockedAndMissing(t *testing.T) {
 	}
 }
 
-// TestReadOnlyChangesNothing opens a database that was not closed.
+// TestReadOnlyChangesNothing checks that opening a database read-only changes no file, even after a
+// crash.
 func TestReadOnlyChangesNothing(t *testing.T) {
 	from := t.TempDir()
 	db := mustOpen(t, from, nil)
@@ -186,7 +187,7 @@ func TestClosed(t *testing.T) {
 	}
 	mustClose(t, db)
 	if err := it.Err(); err != nil {
-		t.Errorf("an iterator that had no error: %v", err)
+		t.Errorf("Err of an open iterator: %v", err)
 	}
 	it.Close()
 	_, getErr := db.Get([]byte("k1"))
@@ -254,7 +255,7 @@ func TestValuesAreCopies(t *testing.T) {
 	}
 }
 
-// TestLookup checks that Lookup is Get with found instead of ErrNotFound.
+// TestLookup checks that Lookup returns what Get does, with found instead of ErrNotFound.
 func TestLookup(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), nil)
 	for _, k := range []string{"a", "b"} {
@@ -307,7 +308,7 @@ func TestView(t *testing.T) {
 	if err := db.View([]byte("k1"), func(v []byte) error {
 		err := errors.Join(db.Put([]byte("k1"), []byte("new"), nil), db.Flush())
 		if now, gerr := db.Get([]byte("k1")); string(v) != "value 1" || string(now) != "new" || gerr != nil {
-			t.Errorf("View: %q, and %q, %v was put meanwhile", v, now, gerr)
+			t.Errorf("View: %q; Get of what was put meanwhile: %q, %v", v, now, gerr)
 		}
 		return err
 	}); err != nil {
@@ -325,13 +326,13 @@ func TestBatchLimits(t *testing.T) {
 	if err := db.Write(&b, nil); err != nil {
 		t.Errorf("empty batch: %v", err)
 	}
-	// Larger than a memtable, and than what a leader takes at once.
+	// Larger than a memtable, and than a commit group.
 	big := bytes.Repeat([]byte("x"), 3<<20)
 	for i := range 3 {
 		b.Put(fmt.Appendf(nil, "big%d", i), big)
 	}
 	if b.Len() != 3 || b.Size() < 9<<20 {
-		t.Errorf("batch of %d, %d bytes", b.Len(), b.Size())
+		t.Errorf("a batch of three large values has %d operations and %d bytes", b.Len(), b.Size())
 	}
 	for range 2 { // a batch may be written again
 		if err := db.Write(&b, nil); err != nil {
@@ -352,8 +353,8 @@ func TestBatchLimits(t *testing.T) {
 	}
 }
 
-// TestConcurrentBatches checks that readers see batches whole or not at all while they are
-// written, and acknowledged writes at once.
+// TestConcurrentBatches checks that readers see each batch whole or not at all while it is written,
+// and acknowledged writes at once.
 func TestConcurrentBatches(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{MemtableBytes: 64 << 10, TableBytes: 32 << 10, LevelBaseBytes: 128 << 10})
 	defer mustClose(t, db)
@@ -455,8 +456,8 @@ func TestCompactionDropsWhatNobodySees(t *testing.T) {
 	}
 }
 
-// TestCompactLeavesCompacted: tables that hold one entry per key, with the filter of their
-// level, are not written again.
+// TestCompactLeavesCompacted checks that Compact does not rewrite tables that hold one entry per
+// key and have the filter of their level.
 func TestCompactLeavesCompacted(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{DisableAutoCompaction: true})
 	defer mustClose(t, db)
@@ -477,8 +478,8 @@ func TestCompactLeavesCompacted(t *testing.T) {
 	}
 }
 
-// TestCompactBounds: Compact moves the tables that hold keys in its range, both ends included, and
-// no others.
+// TestCompactBounds checks that Compact moves the tables that hold keys in its range, both ends
+// included, and no others.
 func TestCompactBounds(t *testing.T) {
 	for _, c := range []struct {
 		from, to string // "": no bound
@@ -557,7 +558,7 @@ func TestObsoleteTablesGoWithTheLastReader(t *testing.T) {
 	}
 	mustClose(t, it)
 	for deadline := time.Now().Add(10 * time.Second); tables() > 1 && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond) // they are removed soon
+		time.Sleep(time.Millisecond) // they are removed in the background
 	}
 	if n := tables(); n != 1 {
 		t.Errorf("%d tables after the iterator was closed; want 1: %+v", n, db.Tables())
@@ -576,7 +577,7 @@ func TestCheckpoint(t *testing.T) {
 		t.Errorf("a second checkpoint in the same place: %v", err)
 	}
 	if err := db.Checkpoint(t.TempDir()); err != nil {
-		t.Errorf("into an empty directory: %v", err)
+		t.Errorf("a checkpoint into an empty directory: %v", err)
 	}
 	for i := range 3000 {
 		if err := db.Delete(fmt.Appendf(nil, "key%05d", i), sift.NoSync); err != nil {
@@ -653,8 +654,8 @@ func TestDamagedFilterIsRebuilt(t *testing.T) {
 	checkClean(t, dir, nil)
 }
 
-// TestFilterReaders: filters of another family are used if Options.FilterReaders opens them, and
-// ignored otherwise.
+// TestFilterReaders checks that filters of another family are used if Options.FilterReaders opens
+// them, and ignored otherwise.
 func TestFilterReaders(t *testing.T) {
 	dir := t.TempDir()
 	db := mustOpen(t, dir, &sift.Options{Filter: alwaysYes{}, DisableAutoCompaction: true})
@@ -684,7 +685,7 @@ func oneTable(t *testing.T, dir string) string {
 	t.Helper()
 	tables, err := filepath.Glob(filepath.Join(dir, "*.ldb"))
 	if err != nil || len(tables) != 1 {
-		t.Fatalf("tables %v, %v; want one", tables, err)
+		t.Fatalf("table files %v, %v; want one", tables, err)
 	}
 	return tables[0]
 }
@@ -796,7 +797,7 @@ func TestGetAllocations(t *testing.T) {
 	}
 }
 
-// TestIdle: when nothing is written, level 0 is compacted, however small it is.
+// TestIdle checks that level 0 is compacted when nothing is written, however small it is.
 func TestIdle(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), nil)
 	defer mustClose(t, db)
@@ -819,8 +820,9 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// TestIdleOne: when nothing is written, a single table of level 0 is compacted, unless it overlaps
-// much more in level 1. Tables that do not overlap it are compacted without it.
+// TestIdleOne checks that a single table of level 0 is compacted when nothing is written, unless it
+// overlaps much more data in level 1; other tables, which do not overlap it, are then compacted
+// without it.
 func TestIdleOne(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), nil)
 	defer mustClose(t, db)
@@ -852,7 +854,7 @@ func TestIdleOne(t *testing.T) {
 	await(1, 2)
 }
 
-// TestBackPressure writes faster than a slow tree compacts.
+// TestBackPressure checks that writes are slowed down when compactions do not keep up.
 func TestBackPressure(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{MemtableBytes: 4 << 10, TableBytes: 2 << 10, LevelBaseBytes: 4 << 10, LevelMultiplier: 2, L0Tables: 1})
 	defer mustClose(t, db)
@@ -882,7 +884,7 @@ func TestCompactCancel(t *testing.T) {
 		t.Errorf("Compact: %v; want context.Canceled", err)
 	}
 	if n := db.Metrics().Flushes; n != 0 {
-		t.Errorf("Compact was canceled before it began, and there are %d flushes", n)
+		t.Errorf("Compact was canceled before it began, but there are %d flushes", n)
 	}
 	if err := db.Compact(context.Background(), nil, nil); err != nil {
 		t.Error(err)
@@ -902,7 +904,7 @@ func TestScanStopsAndReportsErrors(t *testing.T) {
 		}
 	}
 	if n != 10 {
-		t.Errorf("a scan of 100 keys ends after %d", n)
+		t.Errorf("a loop that breaks after 10 keys has seen %d", n)
 	}
 	mustClose(t, db)
 	var got error
@@ -916,7 +918,7 @@ func TestScanStopsAndReportsErrors(t *testing.T) {
 	}
 }
 
-// TestScanAgain: each range over the result of Scan sees the state at that moment.
+// TestScanAgain checks that each loop over the result of Scan sees the state at its beginning.
 func TestScanAgain(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), nil)
 	defer mustClose(t, db)
@@ -930,7 +932,7 @@ func TestScanAgain(t *testing.T) {
 			n++
 		}
 		if n != want {
-			t.Errorf("%d keys, want %d", n, want)
+			t.Errorf("the loop saw %d keys, want %d", n, want)
 		}
 		if err := db.Put(fmt.Append(nil, want), nil, sift.NoSync); err != nil {
 			t.Fatal(err)

@@ -48,9 +48,8 @@ func contents(t testing.TB, db interface {
 	return got
 }
 
-// TestDeleteRangeModel compares writes, range deletions and compactions with a map, with
-// snapshots and iterators open meanwhile: no older value of a key comes back, even after
-// reopening.
+// TestDeleteRangeModel compares writes, range deletions and compactions with a map while snapshots
+// and iterators are open: no older value of a key may come back, even after reopening.
 func TestDeleteRangeModel(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -161,9 +160,9 @@ func TestDeleteRangeModel(t *testing.T) {
 	}
 }
 
-// TestDeleteRangePowerCuts cuts the power at each operation on the disk during a DeleteRange
-// over keys that have older values in deeper levels: after each cut, every key in the range has
-// its newest value or none, and the others are as they were.
+// TestDeleteRangePowerCuts cuts the power at each disk operation of a DeleteRange over keys that
+// have older values in deeper levels: after each cut, every key in the range must have its newest
+// value or none, and the others must be unchanged.
 func TestDeleteRangePowerCuts(t *testing.T) {
 	options := func(fs sift.FS) *sift.Options {
 		o := &sift.Options{MemtableBytes: 64 << 10, TableBytes: 4 << 10, BlockBytes: 512, DisableAutoCompaction: true}
@@ -209,8 +208,8 @@ func TestDeleteRangePowerCuts(t *testing.T) {
 	cutDeleteRange(t, mem, db, options, want, string(key(from)), string(key(to)))
 }
 
-// TestDeleteRangeNewerTable: a table within the range hides older values, and values of
-// deleted keys, in a table that reaches beyond it. When the newer table is dropped, none of
+// TestDeleteRangeNewerTable checks a table within the range that hides older values, and values of
+// deleted keys, in a table that extends beyond the range. When the newer table is dropped, none of
 // them may come back, whenever the power is cut.
 func TestDeleteRangeNewerTable(t *testing.T) {
 	options := func(fs sift.FS) *sift.Options {
@@ -248,7 +247,7 @@ func TestDeleteRangeNewerTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := len(db.Tables()); n != 2 {
-		t.Fatalf("%d tables; want one over another", n)
+		t.Fatalf("%d tables; want one above another", n)
 	}
 	cutDeleteRange(t, mem, db, options, want, string(key(100)), string(key(200)))
 }
@@ -292,8 +291,8 @@ func cutDeleteRange(t *testing.T, mem *vfstest.Mem, db *sift.DB, options func(si
 	}
 }
 
-// TestDeleteRangeAtTables: a table whose first key is where the range begins is dropped, and one
-// whose last key is where it ends is not; a last key where the range begins is found.
+// TestDeleteRangeAtTables checks that DeleteRange drops a table that lies within the range, from
+// its first key to its last, and no other: the keys of other tables are deleted one by one.
 func TestDeleteRangeAtTables(t *testing.T) {
 	for _, c := range []struct {
 		from, to string // "": no bound
@@ -356,7 +355,7 @@ func TestDeleteRangeDropsTables(t *testing.T) {
 	}
 	for path := range files {
 		if exists(path) {
-			t.Errorf("%s has been dropped, and is still there", path)
+			t.Errorf("the file %s of a dropped table is still there", path)
 		}
 	}
 	if len(files) < 3 {
@@ -414,7 +413,8 @@ func TestDeleteRangeErrors(t *testing.T) {
 	}
 }
 
-// TestDeleteRangeEnds: DeleteRange ends although writers put keys into the range all the time.
+// TestDeleteRangeEnds checks that DeleteRange returns although writers keep putting keys into the
+// range.
 func TestDeleteRangeEnds(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), nil)
 	defer mustClose(t, db)

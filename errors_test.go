@@ -11,9 +11,9 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// named checks that an error matches want, and no other error that tells callers what
-// to do, and wraps its cause.
-func named(t *testing.T, what string, err, want, cause error) {
+// wantKind checks that an error matches want, but no other error that tells callers what to do,
+// and that it wraps its cause.
+func wantKind(t *testing.T, what string, err, want, cause error) {
 	t.Helper()
 	for _, e := range []error{ErrReadOnly, ErrTryAgain, ErrReopen} {
 		if errors.Is(err, e) != (e == want) {
@@ -25,8 +25,8 @@ func named(t *testing.T, what string, err, want, cause error) {
 	}
 }
 
-// Callers can distinguish errors after which they can try again, errors after which
-// they have to reopen the database, and writes to a read-only database.
+// TestErrorKinds checks that callers can distinguish errors after which they can try again, errors
+// after which they have to reopen the database, and writes to a read-only database.
 func TestErrorKinds(t *testing.T) {
 	isTable := func(op vfstest.Op) bool { return op.Kind == vfstest.OpCreate && strings.HasSuffix(op.Name, ".ldb") }
 	isLog := func(op vfstest.Op) bool { return op.Kind == vfstest.OpCreate && strings.HasSuffix(op.Name, ".log") }
@@ -53,11 +53,11 @@ func TestErrorKinds(t *testing.T) {
 			t.Fatal(err)
 		}
 		fs.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: tc.match, Err: syscall.ENOSPC})
-		named(t, tc.what, tc.fails(db), tc.want, syscall.ENOSPC)
+		wantKind(t, tc.what, tc.fails(db), tc.want, syscall.ENOSPC)
 		fs.SetFaults()
 		again := tc.fails(db)
 		for begin := time.Now(); tc.want == ErrTryAgain && again != nil && time.Since(begin) < 30*time.Second; again = tc.fails(db) {
-			named(t, tc.what, again, tc.want, syscall.ENOSPC)
+			wantKind(t, tc.what, again, tc.want, syscall.ENOSPC)
 			time.Sleep(time.Millisecond)
 		}
 		if tc.want == ErrTryAgain {
@@ -65,7 +65,7 @@ func TestErrorKinds(t *testing.T) {
 				t.Errorf("%s, tried again: %v", tc.what, again)
 			}
 		} else {
-			named(t, tc.what+", the next call", again, tc.want, syscall.ENOSPC)
+			wantKind(t, tc.what+", the next call", again, tc.want, syscall.ENOSPC)
 		}
 		if err := db.Close(); (err == nil) != (tc.want == ErrTryAgain) {
 			t.Errorf("%s: Close: %v", tc.what, err)
@@ -78,7 +78,7 @@ func TestErrorKinds(t *testing.T) {
 		o = uncached(mem)
 		o.ReadOnly = true
 		db = mustOpen(t, "db", o)
-		named(t, "a read-only database", db.Put([]byte("k"), nil, nil), ErrReadOnly, nil)
+		wantKind(t, "a read-only database", db.Put([]byte("k"), nil, nil), ErrReadOnly, nil)
 		mustClose(t, db)
 	}
 }

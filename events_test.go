@@ -15,12 +15,12 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// recorder counts events.
+// recorder records events.
 type recorder struct {
-	mu      sync.Mutex
-	flushes []FlushEvent
-	merges  []CompactionEvent
-	failed  []error
+	mu          sync.Mutex
+	flushes     []FlushEvent
+	compactions []CompactionEvent
+	failed      []error
 }
 
 func (r *recorder) events() Events {
@@ -31,7 +31,7 @@ func (r *recorder) events() Events {
 	}
 	return Events{
 		Flushed:   func(e FlushEvent) { note(func() { r.flushes = append(r.flushes, e) }) },
-		Compacted: func(e CompactionEvent) { note(func() { r.merges = append(r.merges, e) }) },
+		Compacted: func(e CompactionEvent) { note(func() { r.compactions = append(r.compactions, e) }) },
 		Failed:    func(err error) { note(func() { r.failed = append(r.failed, err) }) },
 	}
 }
@@ -63,17 +63,17 @@ func TestEvents(t *testing.T) {
 	if len(r.flushes) != 2 || r.flushes[0].Entries != 100 || r.flushes[0].Bytes+r.flushes[1].Bytes != m.FlushBytes {
 		t.Errorf("flushes %+v, and %d bytes were flushed", r.flushes, m.FlushBytes)
 	}
-	if len(r.merges) != 1 || r.merges[0].Inputs != 2 || r.merges[0].Outputs != 1 || r.merges[0].From != 0 || r.merges[0].To != 1 ||
-		r.merges[0].Written != m.CompactWriteBytes || r.merges[0].Read != m.CompactReadBytes {
-		t.Errorf("compactions %+v, and %d bytes were read, %d written", r.merges, m.CompactReadBytes, m.CompactWriteBytes)
+	if len(r.compactions) != 1 || r.compactions[0].Inputs != 2 || r.compactions[0].Outputs != 1 || r.compactions[0].From != 0 || r.compactions[0].To != 1 ||
+		r.compactions[0].Written != m.CompactWriteBytes || r.compactions[0].Read != m.CompactReadBytes {
+		t.Errorf("compactions %+v, and %d bytes were read, %d written", r.compactions, m.CompactReadBytes, m.CompactWriteBytes)
 	}
 	if len(r.failed) != 0 {
 		t.Errorf("failures: %v", r.failed)
 	}
 }
 
-// TestEventsMoved: a table that is moved to the next level unchanged is reported, and counts as a
-// move.
+// TestEventsMoved checks that a table that is moved to the next level unchanged is reported and
+// counts as a move.
 func TestEventsMoved(t *testing.T) {
 	var r recorder
 	// The filter is the same in both levels.
@@ -94,8 +94,8 @@ func TestEventsMoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := CompactionEvent{From: 0, To: 1, Moved: true, Inputs: 1, Outputs: 1}
-	if len(r.merges) != 1 || r.merges[0] != want || m.Moves != 1 || m.Compactions != 0 || m.Levels[1].Tables != 1 {
-		t.Errorf("%+v, and %d moves, %d compactions, %d tables in level 1", r.merges, m.Moves, m.Compactions, m.Levels[1].Tables)
+	if len(r.compactions) != 1 || r.compactions[0] != want || m.Moves != 1 || m.Compactions != 0 || m.Levels[1].Tables != 1 {
+		t.Errorf("events %+v; metrics: %d moves, %d compactions, %d tables in level 1", r.compactions, m.Moves, m.Compactions, m.Levels[1].Tables)
 	}
 }
 
@@ -112,8 +112,8 @@ func (o onMessage) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestEventsStalled: a write that waits until level 0 has been compacted is reported, and counted
-// with its time.
+// TestEventsStalled checks that a write that waits until level 0 has been compacted is reported and
+// counted, with the time it took.
 func TestEventsStalled(t *testing.T) {
 	var stalls []StallEvent
 	waits, entered, release := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -147,7 +147,7 @@ func TestEventsStalled(t *testing.T) {
 	m := db.Metrics()
 	mustClose(t, db)
 	if len(stalls) != 1 || !stalls[0].Stopped || m.Stalls != 1 || m.StallTime != stalls[0].Took || m.Slowdowns != 0 {
-		t.Errorf("%+v, and %d writes waited for %v, %d were delayed", stalls, m.Stalls, m.StallTime, m.Slowdowns)
+		t.Errorf("events %+v; metrics: %d writes waited for %v, %d were delayed", stalls, m.Stalls, m.StallTime, m.Slowdowns)
 	}
 }
 
@@ -187,8 +187,9 @@ func TestEventsDamage(t *testing.T) {
 	}
 }
 
-// TestEventsWithoutLocks: the callback for a MANIFEST that fails may ask for metrics and take a
-// snapshot, even if it fails while DeleteRange keeps new snapshots out.
+// TestEventsWithoutLocks checks that Events.Failed is called without locks when the MANIFEST cannot
+// be written: it may ask for metrics and take a snapshot, even while DeleteRange keeps new
+// snapshots out.
 func TestEventsWithoutLocks(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	var db *DB

@@ -60,12 +60,12 @@ func TestOpenMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if names, err := os.ReadDir("."); len(names) != 0 || err != nil {
-		t.Errorf("on disk: %v, %v", names, err)
+		t.Errorf("files on disk: %v, %v", names, err)
 	}
 }
 
-// TestDirLock checks that the caller's lock keeps others out before Open and after
-// Close, and lets its own database in.
+// TestDirLock checks that the caller's lock keeps others out before Open and after Close, and lets
+// the caller's own database in.
 func TestDirLock(t *testing.T) {
 	dir := t.TempDir()
 	lock, err := LockDirectory(dir, true)
@@ -102,8 +102,8 @@ func TestDirLock(t *testing.T) {
 	}
 }
 
-// TestLockMissingDirectory: an exclusive lock creates its directory, and a shared one does not. A
-// lock may be closed twice.
+// TestLockMissingDirectory checks that an exclusive lock creates its directory, that a shared one
+// does not, and that a lock may be closed twice.
 func TestLockMissingDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	if _, err := LockDirectory(dir, false); !errors.Is(err, fs.ErrNotExist) {
@@ -125,7 +125,7 @@ func TestLockMissingDirectory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := lock.Close(); err != nil { // it does not close the other one
+	if err := lock.Close(); err != nil { // must not release the other lock
 		t.Error(err)
 	}
 	if _, err := LockDirectory(dir, true); !errors.Is(err, ErrLocked) {
@@ -136,7 +136,8 @@ func TestLockMissingDirectory(t *testing.T) {
 	}
 }
 
-// TestSharedDirLock checks that a database is not written to under a lock that others may share.
+// TestSharedDirLock checks that a database is not opened for writing under a lock that others may
+// share.
 func TestSharedDirLock(t *testing.T) {
 	dir := t.TempDir()
 	db, err := Open(dir, nil)
@@ -152,11 +153,11 @@ func TestSharedDirLock(t *testing.T) {
 	}
 	defer lock.Close()
 	if db, err := Open(dir, &Options{Lock: lock}); err == nil {
-		t.Error("Open for writing accepts it")
+		t.Error("Open for writing accepts a shared lock")
 		db.Close()
 	}
 	if _, err := Repair(dir, &Options{Lock: lock}); err == nil {
-		t.Error("Repair accepts it")
+		t.Error("Repair accepts a shared lock")
 	}
 	if db, err = Open(dir, &Options{Lock: lock, ReadOnly: true}); err != nil {
 		t.Fatal(err)

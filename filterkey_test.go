@@ -37,16 +37,16 @@ func TestFilterKeyFormat(t *testing.T) {
 	}
 	for n := range b {
 		if _, err := decodeFilterKey(b[:n]); err == nil {
-			t.Errorf("the first %d bytes are accepted", n)
+			t.Errorf("the first %d bytes of a secret are accepted", n)
 		}
 		c := bytes.Clone(b)
 		c[n] ^= 0x10
 		if _, err := decodeFilterKey(c); err == nil {
-			t.Errorf("accepted with byte %d changed", n)
+			t.Errorf("a secret with byte %d changed is accepted", n)
 		}
 	}
 	if _, err := decodeFilterKey(append(b, 0)); err == nil {
-		t.Error("accepted with an additional byte")
+		t.Error("a secret with an additional byte is accepted")
 	}
 }
 
@@ -131,7 +131,8 @@ func mustCheck(t *testing.T, dir string, o *Options) CheckReport {
 	return report
 }
 
-// The life of a secret: created, kept, used even without the option, lost, created again.
+// TestFilterKey follows a secret: it is created, kept, used even without the option, lost, and
+// created again.
 func TestFilterKey(t *testing.T) {
 	const n = 3000
 	fs := vfstest.NewMem()
@@ -152,10 +153,10 @@ func TestFilterKey(t *testing.T) {
 	wantKeys(t, db, n)
 	mustClose(t, db)
 	if _, err := fs.Size(path); err == nil {
-		t.Fatal("there is a secret without KeyedFilters")
+		t.Fatal("a secret was created without KeyedFilters")
 	}
 
-	// Old tables' filters are probed as before, new ones with the secret.
+	// Filters of old tables are probed as before, and those of new tables with the secret.
 	db = mustOpen(t, "db", keyedOptions(fs))
 	wantPolicies(t, db, flushed, below)
 	wantKeys(t, db, n)
@@ -178,7 +179,7 @@ func TestFilterKey(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Without the option filters stay keyed, and a checkpoint can use them.
+	// Without the option, filters stay keyed, and a checkpoint can use them.
 	db = mustOpen(t, "db", plain)
 	loadKeys(t, db, n)
 	wantPolicies(t, db, keyedFlushed, keyedBelow)
@@ -194,7 +195,7 @@ func TestFilterKey(t *testing.T) {
 		t.Errorf("checking the checkpoint: %+v", report)
 	}
 
-	// Lost: filters are ignored, and a compaction builds new ones.
+	// Without the secret, filters are ignored, and a compaction builds new ones.
 	if err := fs.Remove(path); err != nil {
 		t.Fatal(err)
 	}
@@ -225,12 +226,12 @@ func TestFilterKey(t *testing.T) {
 	wantKeys(t, db, n)
 	mustClose(t, db)
 	if report := mustCheck(t, "db", memory); report.Filters != report.Tables || len(report.Notes) > 0 {
-		t.Errorf("checking with a budget: %+v", report)
+		t.Errorf("checking with FilterMemory: %+v", report)
 	}
 }
 
-// A damaged secret is a fault for Check, but not for Open: with the option, a new secret
-// replaces it.
+// TestFilterKeyDamaged checks that a damaged secret is a fault for Check, but not for Open: with
+// the option, a new secret replaces it.
 func TestFilterKeyDamaged(t *testing.T) {
 	const n = 500
 	for _, damage := range [][]byte{{}, []byte("siftkey1"), make([]byte, filterKeyLen), bytes.Repeat([]byte{1}, 1<<16)} {
@@ -266,13 +267,13 @@ func TestFilterKeyDamaged(t *testing.T) {
 		wantKeys(t, db, n)
 		mustClose(t, db)
 		if _, err := readFilterKey(fs, path); err != nil {
-			t.Errorf("%d bytes: after an open with the option: %v", len(damage), err)
+			t.Errorf("%d bytes: the secret after an Open with KeyedFilters: %v", len(damage), err)
 		}
 	}
 }
 
-// If reading the secret fails with an I/O error, the secret is kept, and Open and Repair
-// return the error.
+// TestFilterKeyUnreadable checks that Open and Repair return the I/O error of a secret that cannot
+// be read, and keep the secret.
 func TestFilterKeyUnreadable(t *testing.T) {
 	mem := vfstest.NewMem()
 	db := mustOpen(t, "db", keyedOptions(mem))
@@ -304,9 +305,9 @@ func TestFilterKeyUnreadable(t *testing.T) {
 	mustCheck(t, "db", keyedOptions(mem))
 }
 
-// TestFilterKeyForbidden checks that the data can be read without permission to read the
-// secret, for example after a run by another user: only speed depends on it. The secret is
-// not replaced, and with KeyedFilters no filter is built without it.
+// TestFilterKeyForbidden checks that the data can be read without permission to read the secret,
+// for example after a run by another user: only speed depends on it. The secret must not be
+// replaced, and with KeyedFilters no filter may be built without it.
 func TestFilterKeyForbidden(t *testing.T) {
 	const n = 2000
 	path := filepath.Join("db", "FILTERKEY")
@@ -367,8 +368,8 @@ func TestFilterKeyForbidden(t *testing.T) {
 	}
 }
 
-// TestFilterKeyForbiddenRanges: with KeyedFilters, tables that are written without permission to
-// read the secret have no range filter either.
+// TestFilterKeyForbiddenRanges checks that, with KeyedFilters, tables that are written without
+// permission to read the secret have no range filters either.
 func TestFilterKeyForbiddenRanges(t *testing.T) {
 	options := func(fsys vfs.FS) *Options {
 		o := keyedOptions(fsys)
@@ -404,15 +405,15 @@ func TestFilterKeyForbiddenRanges(t *testing.T) {
 			}
 		}
 		if m := db.Metrics(); m.RangeProbes == 0 || (m.RangeUseful == 0) != forbidden {
-			t.Errorf("forbidden: %t; of %d range filters, %d are useful", forbidden, m.RangeProbes, m.RangeUseful)
+			t.Errorf("forbidden %t: of %d probes of range filters, %d are useful", forbidden, m.RangeProbes, m.RangeUseful)
 		}
 		mustClose(t, db)
 	}
 }
 
-// TestParentThatCannotBeRead checks that a database and a checkpoint can be created in a
-// directory that can be searched but not read, such as one of mode 0711: it cannot be
-// opened for the sync that would make the new entry durable.
+// TestParentThatCannotBeRead checks that a database and a checkpoint can be created in a directory
+// that can be searched but not read, such as one of mode 0711: it cannot be opened for the sync
+// that would make the new entry durable.
 func TestParentThatCannotBeRead(t *testing.T) {
 	mem := vfstest.NewMem()
 	parent := filepath.FromSlash("/home/other/parent")
@@ -426,25 +427,25 @@ func TestParentThatCannotBeRead(t *testing.T) {
 		}})
 		return faulty
 	}
-	for _, closed := range []string{"parent", "other"} {
-		dir := filepath.Join(parent, "of "+closed)
+	for _, unreadable := range []string{"parent", "other"} {
+		dir := filepath.Join(parent, "of "+unreadable)
 		var out logged
-		db := mustOpen(t, dir, &Options{FS: fails(closed, syscall.EACCES), Logger: slog.New(slog.NewTextHandler(&out, nil))})
+		db := mustOpen(t, dir, &Options{FS: fails(unreadable, syscall.EACCES), Logger: slog.New(slog.NewTextHandler(&out, nil))})
 		if err := db.Checkpoint(dir + " copied"); err != nil {
 			t.Error(err)
 		}
 		mustClose(t, db)
-		if warned := strings.Contains(out.String(), "level=WARN"); warned != (closed == "parent") {
-			t.Errorf("%s is closed: logged %q", closed, out.String())
+		if warned := strings.Contains(out.String(), "level=WARN"); warned != (unreadable == "parent") {
+			t.Errorf("%s cannot be read: logged %q", unreadable, out.String())
 		}
 		mustCheck(t, dir+" copied", &Options{FS: mem})
 	}
 	if _, err := Open(filepath.Join(parent, "third"), &Options{FS: fails("parent", syscall.EIO)}); !errors.Is(err, syscall.EIO) {
-		t.Errorf("a parent that fails: %v", err)
+		t.Errorf("Open with an I/O error of the parent directory: %v", err)
 	}
 }
 
-// A secret that was written survives a power cut.
+// TestFilterKeyDurable checks that a new secret survives a power cut.
 func TestFilterKeyDurable(t *testing.T) {
 	mem := vfstest.NewMem()
 	if err := errors.Join(mem.MkdirAll("db"), mem.SyncDir(".")); err != nil {
@@ -468,10 +469,10 @@ func TestFilterKeyOptions(t *testing.T) {
 	}
 }
 
-// Only the owner may read the secret.
+// TestFilterKeyMode checks that only the owner may read the secret.
 func TestFilterKeyMode(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("no modes")
+		t.Skip("Windows has no file modes")
 	}
 	dir := t.TempDir()
 	mustClose(t, mustOpen(t, dir, keyedOptions(vfs.OS)))
@@ -480,13 +481,13 @@ func TestFilterKeyMode(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info.Mode().Perm() != 0o600 {
-		t.Errorf("mode %v", info.Mode())
+		t.Errorf("the mode of the secret is %v", info.Mode())
 	}
 }
 
-// TestChosenKeys attacks a store: the attacker knows its keys and options, builds a copy,
-// and looks up absent keys that are false positives of the copy's filters. Each costs a
-// block read if filters are not keyed.
+// TestChosenKeys attacks a store whose keys and options are known: the attacker builds a copy and
+// looks up absent keys that are false positives of the copy's filters. Each costs a block read,
+// unless filters are keyed.
 func TestChosenKeys(t *testing.T) {
 	const n, chosen = 20000, 200
 	load := func(keyed bool) *DB {

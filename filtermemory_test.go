@@ -11,8 +11,8 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// TestFilterMemoryIsACap fills a database under several budgets and checks throughout that
-// filters take no more, and finally that all keys are found.
+// TestFilterMemoryIsACap fills a database under several budgets and checks throughout that filters
+// take no more, and finally that all keys are found.
 func TestFilterMemoryIsACap(t *testing.T) {
 	for _, budget := range []int64{1, 20 << 10, 60 << 10, 1 << 30} {
 		t.Run(fmt.Sprint(budget), func(t *testing.T) {
@@ -54,7 +54,7 @@ func TestFilterMemoryIsACap(t *testing.T) {
 					t.Fatalf("key %d: %v, %v", i, ok, err)
 				}
 			}
-			// The manager takes its time to plan for a new version.
+			// The manager plans for a new version some time after it is installed.
 			for begin := time.Now(); ; time.Sleep(time.Millisecond) {
 				units, held := 0, 0.0
 				for _, l := range db.Metrics().Levels {
@@ -76,14 +76,15 @@ func TestFilterMemoryIsACap(t *testing.T) {
 	}
 }
 
-// TestFilterMemoryFollowsHeat looks up absent keys in one part of the key space and
-// expects its units to be loaded within seconds; then in another part.
+// TestFilterMemoryFollowsHeat looks up absent keys in one part of the key space, and then in
+// another, and expects the units of that part to be loaded within seconds.
 func TestFilterMemoryFollowsHeat(t *testing.T) {
 	const keys = 200000
 	db := mustOpen(t, t.TempDir(), &sift.Options{
 		Filter: filter.Ribbon(12), TableBytes: 128 << 10, MemtableBytes: 4 << 20, LevelBaseBytes: 64 << 20,
 		FilterMemory: keys * 12 / 8 / 4, // a quarter of all filters
-		// Where writing pauses, a flushed table would be moved to level 1 as it is, too large for two units.
+		// During a pause in writing, a flushed table would be moved to level 1 as it is, too large
+		// for two units of its filter to fit.
 		DisableAutoCompaction: true,
 	})
 	defer mustClose(t, db)
@@ -145,18 +146,17 @@ func TestPlanFilters(t *testing.T) {
 			t.Fatal(err)
 		}
 		if p.Bytes > budget || p.WastedReads >= last || p.NextMiBSaves < 0 {
-			t.Errorf("%d bytes: %+v", budget, p)
+			t.Errorf("the plan for %d bytes: %+v", budget, p)
 		}
 		last = p.WastedReads
 	}
 	if last > 0.002 {
-		t.Errorf("with all filters %v reads are wasted", last)
+		t.Errorf("with all filters, %v reads are wasted", last)
 	}
 }
 
-// TestFilterMemoryCapsRanges: range filters count against the budget too; however small it
-// is, there are no false negatives, and if it is large enough, ranges without keys are
-// excluded.
+// TestFilterMemoryCapsRanges checks that range filters count against the budget, too: however small
+// it is, there are no false negatives, and if it is large enough, ranges without keys are excluded.
 func TestFilterMemoryCapsRanges(t *testing.T) {
 	const keys = 40000
 	for _, tt := range []struct {

@@ -11,11 +11,11 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// TestFilterSlabs: filters that are loaded and dropped with the traffic, while the tables stay,
-// leave no memory behind.
+// TestFilterSlabs checks that filters that are loaded and dropped as the traffic changes, while the
+// tables stay, leak no memory.
 func TestFilterSlabs(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it takes filters of more than 8 MiB")
+		t.Skip("needs filters of more than 8 MiB")
 	}
 	const (
 		keys   = 6_000_000
@@ -64,6 +64,6 @@ func TestFilterSlabs(t *testing.T) {
 		most = max(most, rest)
 	}
 	if most > limit+limit/4+8<<20 {
-		t.Errorf("filters take %d bytes, and may take %d", most, limit)
+		t.Errorf("filters take %d bytes, but may take only %d", most, limit)
 	}
 }

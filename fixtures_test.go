@@ -65,7 +65,7 @@ func compareDB(t *testing.T, db *sift.DB, want map[string]string) {
 	}
 }
 
-// policy is that of the filters, if there are tables.
+// fixtureDirs are databases of other engines; policy is that of their filters, if there are tables.
 var fixtureDirs = []struct{ dir, listing, policy string }{
 	{"leveldb-cpp-1.23/walonly", "walonly", "leveldb.BuiltinBloomFilter2"},
 	{"leveldb-cpp-1.23/wal", "wal", "leveldb.BuiltinBloomFilter2"},
@@ -135,8 +135,8 @@ func checkDir(t *testing.T, dir string) {
 	}
 }
 
-// TestWrongFilter shows that a table's RocksDB Bloom filter is used: the fixture's is built
-// over one key that is absent, so Get finds nothing.
+// TestWrongFilter checks that a table's RocksDB Bloom filter is used: that of the fixture holds
+// only one absent key, so Get finds nothing.
 func TestWrongFilter(t *testing.T) {
 	from := fixtures.Dir(t)
 	dir := copyDir(t, filepath.Join(from, "superset/cpp-full-lying"))
@@ -157,7 +157,7 @@ func TestWrongFilter(t *testing.T) {
 		}
 	}
 	if misses < 1000 {
-		t.Errorf("%d keys excluded by a lying filter; want most of 1878: the filter is not probed", misses)
+		t.Errorf("%d keys excluded by a filter with false negatives; want most of 1878: the filter is not probed", misses)
 	}
 }
 
@@ -206,8 +206,8 @@ var corruptDirs = []struct {
 	{"cpp-table-truncated", readError},
 }
 
-// TestCorruptFixtures opens damaged databases. Each gives the right data or an error that names
-// a file, and never silently fewer keys; Repair recovers what can be read.
+// TestCorruptFixtures opens damaged databases: each must give the right data or an error that names
+// a file, and never silently fewer keys. Repair must recover what can be read.
 func TestCorruptFixtures(t *testing.T) {
 	from := fixtures.Dir(t)
 	for _, c := range corruptDirs {
@@ -357,7 +357,8 @@ func readAll(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-// TestForeignTables reads tables of formats that are not LevelDB's.
+// TestForeignTables checks that tables of formats that are not LevelDB's are reported as
+// unsupported.
 func TestForeignTables(t *testing.T) {
 	from := fixtures.Dir(t)
 	for _, name := range []string{"rocksdb-7.8.3_fv5_crc_bloom.sst", "pebble-2.1.7_f2_bloom.sst"} {
@@ -409,8 +410,8 @@ func TestForeignTables(t *testing.T) {
 	}
 }
 
-// TestDeleteRangeOtherTables deletes ranges of databases that other engines have written, whose
-// tables have no properties, also while a snapshot is open.
+// TestDeleteRangeOtherTables deletes ranges from databases of other engines, whose tables have no
+// properties, with and without an open snapshot.
 func TestDeleteRangeOtherTables(t *testing.T) {
 	from := fixtures.Dir(t)
 	for _, f := range fixtureDirs {
@@ -447,7 +448,8 @@ func TestDeleteRangeOtherTables(t *testing.T) {
 	}
 }
 
-// TestOtherFilters: LevelDB's own filters exclude absent keys, and Check counts them.
+// TestOtherFilters checks that LevelDB's own filters exclude absent keys, and that Check counts
+// them.
 func TestOtherFilters(t *testing.T) {
 	from := fixtures.Dir(t)
 	for _, f := range fixtureDirs {
@@ -460,7 +462,7 @@ func TestOtherFilters(t *testing.T) {
 			t.Fatal(err)
 		}
 		if report.Tables == 0 || report.Filters != report.Tables || report.FilterlessBytes != 0 {
-			t.Errorf("%s: %+v", f.dir, report)
+			t.Errorf("%s: Check: %+v", f.dir, report)
 		}
 		db := mustOpen(t, dir, &sift.Options{ReadOnly: true}) // no compaction gives the tables other filters
 		for key := range fixtures.Listing(t, f.listing) {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestDeleteRangeLeavesGap: DeleteRange leaves a gap, so that the next iterator does not walk over
-// the keys that were deleted one by one.
+// TestDeleteRangeLeavesGap checks that DeleteRange leaves a gap, so that the next iterator does not
+// walk over the keys that were deleted one by one.
 func TestDeleteRangeLeavesGap(t *testing.T) {
 	d, err := Open(t.TempDir(), nil)
 	if err != nil {
@@ -30,8 +30,8 @@ func TestDeleteRangeLeavesGap(t *testing.T) {
 	}
 }
 
-// deletedKeys returns a database with the given keys and a thousand tombstones, of key00000 and so
-// on, and an iterator over it.
+// deletedKeys returns a database with the given keys and tombstones of key00000 to key00999, and an
+// iterator over it.
 func deletedKeys(t *testing.T, held ...string) (*DB, *Iter) {
 	t.Helper()
 	d := mustOpen(t, t.TempDir(), nil)
@@ -54,19 +54,20 @@ func deletedKeys(t *testing.T, held ...string) (*DB, *Iter) {
 	return d, it
 }
 
-// TestWalkUsesGapsOfItsStart: a walk uses the gaps with which it was started, even if they have
-// been cut since. With others it would begin at the iterator's arbitrary position.
+// TestWalkUsesGapsOfItsStart checks that a walk uses the gap with which it was started, even if the
+// gaps have been cleared since. Without it, the walk would begin wherever the iterator happens to
+// be.
 func TestWalkUsesGapsOfItsStart(t *testing.T) {
 	d, it := deletedKeys(t, "first", "last")
 	mid := []byte("key00500")
 	for range 2 { // once to record the gap
 		if !it.SeekGE([]byte("key")) || string(it.Key()) != "last" {
-			t.Fatalf("the first key is %q, %v", it.Key(), it.Err())
+			t.Fatalf("SeekGE is at %q, %v", it.Key(), it.Err())
 		}
 	}
 	forward, backward := it.inGap(mid), it.gapBefore(mid)
 	if forward == nil || backward == nil {
-		t.Fatal("no gap")
+		t.Fatal("no gap was recorded")
 	}
 	d.gaps.Clear()
 	it.in.First()
@@ -79,28 +80,29 @@ func TestWalkUsesGapsOfItsStart(t *testing.T) {
 	}
 }
 
-// TestSeekLTNil: nil is the empty key, even if a gap extends to the end of all keys.
+// TestSeekLTNil checks that SeekLT treats nil as the empty key, even if a gap extends to the end of
+// all keys.
 func TestSeekLTNil(t *testing.T) {
 	_, it := deletedKeys(t, "first")
 	if it.SeekLT(nil) {
-		t.Errorf("before there is a gap: %q", it.Key())
+		t.Errorf("SeekLT(nil) before there is a gap: at %q", it.Key())
 	}
 	for range 2 {
 		it.Last()
 		if string(it.Key()) != "first" {
-			t.Fatal("last")
+			t.Fatalf("Last is at %q", it.Key())
 		}
 		it.SeekGE([]byte("key"))
 	}
 	if it.SeekLT([]byte{}) {
-		t.Errorf("empty: %q", it.Key())
+		t.Errorf("SeekLT of the empty key: at %q", it.Key())
 	}
 	if it.SeekLT(nil) {
-		t.Errorf("nil: %q is less than the empty key", it.Key())
+		t.Errorf("SeekLT(nil): at %q", it.Key())
 	}
 }
 
-// TestSeekLTNilBounds: SeekLT(nil) stays within the bounds next to a gap.
+// TestSeekLTNilBounds checks that SeekLT(nil) stays within the bounds next to a gap.
 func TestSeekLTNilBounds(t *testing.T) {
 	d, all := deletedKeys(t, "a", "j")
 	for range 2 {
@@ -112,12 +114,13 @@ func TestSeekLTNilBounds(t *testing.T) {
 	}
 	defer it.Close()
 	if it.SeekLT(nil) {
-		t.Errorf("nil, below c: %q", it.Key())
+		t.Errorf("SeekLT(nil) with the upper bound c: at %q", it.Key())
 	}
 }
 
 // TestGapsAtTheirEnds compares all ranges and seeks that begin or end in, at or next to a gap with
-// a list of the keys: while gaps are being recorded within bounds, and when all are known.
+// a list of the keys, first while gaps are being recorded within bounds, and then when all are
+// known.
 func TestGapsAtTheirEnds(t *testing.T) {
 	const all = 251
 	key := func(i int) []byte { return []byte{byte(i)} }
@@ -240,14 +243,14 @@ func TestGapsAtTheirEnds(t *testing.T) {
 	}
 }
 
-// TestGapGrows: an iterator that begins at a gap extends it over the few tombstones after it,
-// unless a key may have been put there that the iterator does not see.
+// TestGapGrows checks that an iterator that begins at a gap extends it over the few tombstones
+// after it, unless a key that the iterator does not see may have been put there.
 func TestGapGrows(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		before func(d *DB) error // the iterator is created
-		after  func(d *DB) error
-		want   string // where the gap ends then
+		before func(d *DB) error // called before the iterator is created
+		after  func(d *DB) error // called after it is created
+		want   string            // where the gap ends then
 	}{
 		{"nothing else is written", nil, nil, "p"},
 		{"a key is put", nil, func(d *DB) error { return d.Put([]byte("n"), nil, nil) }, "last"},
@@ -292,8 +295,8 @@ func TestGapGrows(t *testing.T) {
 	}
 }
 
-// TestOldIteratorsAddNoGap: a walk over deleted keys does not hide a key that was put among them
-// after its iterator was created.
+// TestOldIteratorsAddNoGap checks that an iterator's walk over deleted keys hides no key that was
+// put among them after the iterator was created.
 func TestOldIteratorsAddNoGap(t *testing.T) {
 	for _, before := range []bool{false, true} {
 		for _, after := range []bool{false, true} {
@@ -338,7 +341,7 @@ func TestOldIteratorsAddNoGap(t *testing.T) {
 				}
 				defer now.Close()
 				if !now.First() || !now.Last() || string(now.Key()) != "key00500" {
-					t.Errorf("flushed before the iterator was created: %v, and after: %v; a new one is at %q, %v", before, after, now.Key(), now.Err())
+					t.Errorf("flushed before the old iterator was created: %v, and after: %v; a new one is at %q, %v", before, after, now.Key(), now.Err())
 				}
 			}
 		}

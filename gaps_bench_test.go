@@ -8,8 +8,8 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// BenchmarkQueue is a queue of window keys: each iteration puts one at the tail and
-// deletes the first one that an iterator finds.
+// BenchmarkQueue runs a queue of window keys: each iteration puts one at the tail and deletes the
+// first one that an iterator finds.
 func BenchmarkQueue(b *testing.B) {
 	for _, window := range []uint64{1000, 100_000} {
 		b.Run(fmt.Sprintf("window=%d", window), func(b *testing.B) {

@@ -14,13 +14,13 @@ import (
 	"github.com/siftdb/sift/internal/testhook"
 )
 
-// TestGapsGiveTheSameAnswers applies many deletions, mostly of runs of keys, to databases
-// that record gaps, few gaps, and none: scans in both directions, with bounds and
-// prefixes, on snapshots and old iterators, must give the same results.
+// TestGapsGiveTheSameAnswers applies many deletions, mostly of runs of keys, to databases that
+// record many gaps, few, or none: scans in both directions, with bounds and prefixes, on snapshots
+// and old iterators, must give the same results.
 func TestGapsGiveTheSameAnswers(t *testing.T) {
 	const keys = 2000
 	name := func(i int) []byte { return fmt.Appendf(nil, "k%d/%04d", i/500, i) }
-	type player struct {
+	type replica struct {
 		db    *sift.DB
 		snaps []*sift.Snapshot
 		iters []*sift.Iter
@@ -31,7 +31,7 @@ func TestGapsGiveTheSameAnswers(t *testing.T) {
 		seeds, ops = 1, 1500
 	}
 	for seed := range seeds {
-		var players []*player
+		var replicas []*replica
 		for _, gapBytes := range []int{-1, 0, 1200} {
 			for _, memtable := range []int{16 << 10, 4 << 20} {
 				o := &sift.Options{MemtableBytes: memtable, TableBytes: 4 << 10, LevelBaseBytes: 32 << 10, LevelMultiplier: 4, BlockBytes: 256}
@@ -39,8 +39,8 @@ func TestGapsGiveTheSameAnswers(t *testing.T) {
 					o.Prefix = sift.PrefixUpTo('/', 1)
 				}
 				testhook.Apply(o, testhook.Settings{GapBytes: gapBytes})
-				p := &player{db: mustOpen(t, t.TempDir(), o)}
-				players = append(players, p)
+				p := &replica{db: mustOpen(t, t.TempDir(), o)}
+				replicas = append(replicas, p)
 				rng := rand.New(rand.NewPCG(seed, 99))
 				must := func(err error) {
 					if err != nil {
@@ -49,7 +49,7 @@ func TestGapsGiveTheSameAnswers(t *testing.T) {
 				}
 				see := func(it *sift.Iter, ok bool) {
 					if ok != it.Valid() || it.Err() != nil {
-						t.Fatalf("move returns %v, Valid %v, Err %v", ok, it.Valid(), it.Err())
+						t.Fatalf("a move returns %v, Valid %v, Err %v", ok, it.Valid(), it.Err())
 					}
 					p.trace = append(p.trace, fmt.Sprintf("%s=%s", it.Key(), it.Value()))
 				}
@@ -146,18 +146,18 @@ func TestGapsGiveTheSameAnswers(t *testing.T) {
 				mustClose(t, p.db)
 			}
 		}
-		for i, p := range players[1:] {
-			for at := range max(len(p.trace), len(players[0].trace)) {
-				if p.trace[at] != players[0].trace[at] {
-					t.Fatalf("seed %d: move %d of database %d is at %s, and without gaps at %s", seed, at, i+1, p.trace[at], players[0].trace[at])
+		for i, p := range replicas[1:] {
+			for at := range max(len(p.trace), len(replicas[0].trace)) {
+				if p.trace[at] != replicas[0].trace[at] {
+					t.Fatalf("seed %d: after move %d, database %d is at %s, and the one without gaps at %s", seed, at, i+1, p.trace[at], replicas[0].trace[at])
 				}
 			}
 		}
 	}
 }
 
-// TestGapsAndWriters: the next iterator finds a key that was put, even if others walk over
-// deleted keys around it meanwhile.
+// TestGapsAndWriters checks that the next iterator finds a key that was put, even while others walk
+// over deleted keys around it.
 func TestGapsAndWriters(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{MemtableBytes: 256 << 10})
 	defer mustClose(t, db)
@@ -225,7 +225,7 @@ func TestGapsAndWriters(t *testing.T) {
 	walkers.Wait()
 }
 
-// TestGapsGrowBesideWriters: a key that was put is found while the first key is deleted
+// TestGapsGrowBesideWriters checks that a key that was put is found while the first key is deleted
 // again and again, so that the gap before it grows.
 func TestGapsGrowBesideWriters(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{MemtableBytes: 256 << 10})

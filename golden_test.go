@@ -16,7 +16,7 @@ import (
 
 var updateGolden = flag.String("golden.write", "", "write the databases of a release, such as 1.0, to testdata/releases")
 
-// goldenOptions are the kinds of databases kept of each release.
+// goldenOptions are the kinds of databases that are kept for each release.
 var goldenOptions = map[string]sift.Options{
 	"default": {},
 	"bloom":   {Filter: filter.Bloom(10), DisableCompression: true},
@@ -26,8 +26,8 @@ var goldenOptions = map[string]sift.Options{
 	"ranges":  {RangeFilter: filter.Range(12, 0), Prefix: sift.PrefixUpTo('/', 1)},
 }
 
-// TestReleases opens the databases that each release has written, each with tables, a log
-// that was not flushed, overwritten and deleted keys, and finds in them what was written.
+// TestReleases checks that the databases that each release has written can be read and hold what
+// was written: tables, a log that was not flushed, overwritten and deleted keys.
 func TestReleases(t *testing.T) {
 	if *updateGolden != "" {
 		writeGolden(t, filepath.Join("testdata", "releases", *updateGolden))
@@ -52,7 +52,7 @@ func TestReleases(t *testing.T) {
 				}
 				o, known := goldenOptions[d.Name()]
 				if !known {
-					t.Fatal("there are no options for this kind of database")
+					t.Fatal("no options for this kind of database")
 				}
 				o.ReadOnly = true
 				db := mustOpen(t, dir, &o)
@@ -127,12 +127,12 @@ func writeGolden(t *testing.T, release string) {
 			t.Fatal(err)
 		}
 		mustClose(t, db)
-		trimRoom(t, dir)
+		trimPreallocated(t, dir)
 	}
 }
 
-// trimRoom shortens the space that logs have allocated in advance.
-func trimRoom(t *testing.T, dir string) {
+// trimPreallocated cuts off most of the space that logs have allocated in advance.
+func trimPreallocated(t *testing.T, dir string) {
 	logs, err := filepath.Glob(filepath.Join(dir, "*.log"))
 	if err != nil || len(logs) == 0 {
 		t.Fatal(len(logs), "logs:", err)
@@ -167,7 +167,7 @@ func checkGolden(t *testing.T, db *sift.DB) {
 			t.Fatalf("%q: %q, %v", goldenKey(i), value, err)
 		}
 		if _, err := db.Get(append(goldenKey(i), '!')); !errors.Is(err, sift.ErrNotFound) {
-			t.Fatalf("absent: %v", err)
+			t.Fatalf("Get of an absent key: %v", err)
 		}
 	}
 	n := 0

@@ -22,20 +22,20 @@ import (
 	"github.com/siftdb/sift/memtable"
 )
 
-// Tests of errors that a failing disk seldom causes, or only together with a bug of the store. Each
-// is caused directly.
+// Tests of errors that a failing disk rarely causes, or only together with a bug of the store. The
+// tests cause them directly.
 
 func onTable(op vfstest.Op) bool { return filepath.Ext(op.Name) == ".ldb" }
 
-// uncached are options under which each lookup reads a table.
+// uncached returns options under which each lookup reads a table.
 func uncached(fs vfs.FS) *Options {
 	o := keyedOptions(fs)
 	o.KeyedFilters, o.CacheBytes = false, -1
 	return o
 }
 
-// Of several failures of the MANIFEST or the log the first is returned, and nothing is done after
-// it.
+// TestFailsOnce checks that the first failure of the MANIFEST or the log is returned by everything
+// after it, and that nothing is written after it.
 func TestFailsOnce(t *testing.T) {
 	mem := vfstest.NewMem()
 	db := mustOpen(t, "db", uncached(mem))
@@ -57,7 +57,7 @@ func TestFailsOnce(t *testing.T) {
 		"BuildFilters": buildFilters(db, nil),
 	} {
 		if err != fatal {
-			t.Errorf("%s after that: %v", what, err)
+			t.Errorf("%s after the MANIFEST has failed: %v", what, err)
 		}
 	}
 	db.bg.mu.Lock()
@@ -76,7 +76,7 @@ func TestFailsOnce(t *testing.T) {
 	db.bg.flushes = nil
 	db.bg.mu.Unlock()
 	if mem.NumOps() != ops || db.state.Load().version != version {
-		t.Error("something is done after the MANIFEST has failed")
+		t.Error("there are disk operations or a new version after the MANIFEST has failed")
 	}
 	poison := db.commit.poisoned(first)
 	if again := db.commit.poisoned(second); again != poison || !errors.Is(poison, first) || !errors.Is(poison, ErrReopen) {
@@ -87,8 +87,8 @@ func TestFailsOnce(t *testing.T) {
 	}
 }
 
-// TestNothingRemovedAfterFailure: when the last iterator over an older version is closed, the
-// tables that only this version has are removed, but not after the MANIFEST has failed.
+// TestNothingRemovedAfterFailure checks that closing the last iterator over an old version removes
+// the tables that only this version has, but not after the MANIFEST has failed.
 func TestNothingRemovedAfterFailure(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		mem := vfstest.NewMem()
@@ -112,14 +112,14 @@ func TestNothingRemovedAfterFailure(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := mem.Size(path); (err == nil) != fails {
-			t.Errorf("the MANIFEST has failed: %t, and the table: %v", fails, err)
+			t.Errorf("the MANIFEST has failed: %t; the size of the table: %v", fails, err)
 		}
 		db.Close()
 	}
 }
 
-// TestClosedWhileReading: reads that keep a version, so that Close does not wait for them, return
-// ErrClosed if the database is closed before they read a table.
+// TestClosedWhileReading checks that reads that hold a version, so that Close does not wait for
+// them, return ErrClosed if the database is closed before they read a table.
 func TestClosedWhileReading(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	prefix := &hookedPrefix{Prefixer: FixedPrefix(1)}
@@ -162,8 +162,8 @@ func TestClosedWhileReading(t *testing.T) {
 	}
 }
 
-// TestScanEnds: a loop over Scan closes its iterator, however it ends, so the tables that it has
-// read can be removed.
+// TestScanEnds checks that a loop over Scan closes its iterator, however the loop ends, so that the
+// tables that it has read can be removed.
 func TestScanEnds(t *testing.T) {
 	for _, end := range []string{"no more keys", "break", "panic", "Goexit"} {
 		mem := vfstest.NewMem()
@@ -190,13 +190,14 @@ func TestScanEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := mem.Size(path); err == nil {
-			t.Errorf("%s: a table that was compacted is still there", end)
+			t.Errorf("%s: a table that was compacted has not been removed", end)
 		}
 		mustClose(t, db)
 	}
 }
 
-// An edit that does not fit the version is not recorded, nor is any edit after it.
+// TestEditThatDoesNotFit checks that an edit that does not fit the version is not written to the
+// MANIFEST, nor is anything written after it.
 func TestEditThatDoesNotFit(t *testing.T) {
 	mem := vfstest.NewMem()
 	db := mustOpen(t, "db", uncached(mem))
@@ -216,14 +217,15 @@ func TestEditThatDoesNotFit(t *testing.T) {
 	mustClose(t, db)
 }
 
-// A batch that has rejected an operation rejects later ones and cannot be written.
+// TestBatchKeepsItsError checks that a batch that has rejected an operation rejects later ones and
+// cannot be written.
 func TestBatchKeepsItsError(t *testing.T) {
 	cause := errors.New("too large")
 	b := Batch{err: cause}
 	b.Put([]byte("k"), []byte("v"))
 	b.Delete([]byte("k"))
 	if b.Len() != 0 || len(b.data) != 0 {
-		t.Errorf("%d operations, %d bytes", b.Len(), len(b.data))
+		t.Errorf("a batch with an error accepts %d operations, %d bytes", b.Len(), len(b.data))
 	}
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	if err := db.Write(&b, nil); err != cause {
@@ -237,15 +239,16 @@ func TestBatchKeepsItsError(t *testing.T) {
 	payload := append(wal.AppendBatchHeader(nil, 1, whole.count), whole.data[wal.BatchHeaderLen:]...)
 	_, _, err := wal.DecodeBatch(payload, func(uint64, base.Kind, []byte, []byte) error { calls++; return cause })
 	if err != cause || calls != 1 {
-		t.Errorf("decoding with a function that fails: %v after %d calls", err, calls)
+		t.Errorf("DecodeBatch with a function that fails: %v after %d calls", err, calls)
 	}
 	whole.Put([]byte("c"), make([]byte, 1<<20))
 	if err := whole.insert(memtable.New(0), nil, 1); err == nil {
-		t.Error("a memtable without space takes a batch")
+		t.Error("a memtable without space accepts a batch")
 	}
 }
 
-// Compact returns an error when a table that it should rewrite cannot be written.
+// TestRewriteFails checks that Compact returns an error when it cannot write the new version of a
+// table, and succeeds later.
 func TestRewriteFails(t *testing.T) {
 	mem := vfstest.NewMem()
 	o := uncached(mem)
@@ -272,7 +275,8 @@ func TestRewriteFails(t *testing.T) {
 	mustClose(t, db)
 }
 
-// In a database with a secret, a level whose policy cannot be keyed has unkeyed filters.
+// TestPartlyKeyed checks that, in a database with a secret, a level whose policy cannot be keyed
+// has unkeyed filters.
 func TestPartlyKeyed(t *testing.T) {
 	o := keyedOptions(vfstest.NewMem())
 	mustClose(t, mustOpen(t, "db", o))
@@ -285,8 +289,8 @@ func TestPartlyKeyed(t *testing.T) {
 	mustClose(t, db)
 }
 
-// GetMany returns the error of any of its reads, and of a table that cannot be opened, at each kind
-// of level.
+// TestGetManyErrors checks that GetMany returns the error of any of its reads, and that of a table
+// that cannot be opened, in level 0 and below.
 func TestGetManyErrors(t *testing.T) {
 	const n = 400
 	keys := make([][]byte, n)
@@ -356,7 +360,7 @@ func fillOneLevel(t *testing.T, db *DB, keys [][]byte, compacted bool) {
 		}
 	}
 	if inLevel0 := len(db.state.Load().version.Levels[0]) > 0; inLevel0 == compacted {
-		t.Fatalf("compacted %v, and level 0 has tables: %v", compacted, inLevel0)
+		t.Fatalf("compacted %v, but level 0 has tables: %v", compacted, inLevel0)
 	}
 }
 
@@ -412,8 +416,8 @@ func writeFile(t *testing.T, fs vfs.FS, path string, b []byte) {
 	}
 }
 
-// LevelDB may have split a key's entries over two adjacent tables: the second is read too, and its
-// error is returned.
+// TestNeighborFails checks that the second of two adjacent tables is read, too, if both may have
+// entries of a key, as LevelDB may write them, and that its error is returned.
 func TestNeighborFails(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	db := mustOpen(t, "db", uncached(faulty))
@@ -431,7 +435,7 @@ func TestNeighborFails(t *testing.T) {
 	if level == 0 {
 		t.Fatal("no level has two tables")
 	}
-	// As if entries of the second table's first key were in both.
+	// Pretend that both tables have entries of the second table's first key.
 	key := slices.Clone(base.UserKey(tables[1].Smallest))
 	first := &manifest.TableMeta{Num: tables[0].Num, Size: tables[0].Size, Smallest: tables[0].Smallest, Handle: tables[0].Handle,
 		Largest: base.AppendInternalKey(nil, key, base.MaxSequence, base.KindSet)}
@@ -463,7 +467,7 @@ func TestNeighborFails(t *testing.T) {
 				t.Errorf("the neighbor cannot be read: %v, %v", err, merr)
 			}
 		} else if err != nil || merr != nil || string(values[0]) != string(v) || !strings.HasPrefix(string(v), "value") {
-			t.Errorf("%q is %q, %v; %q, %v", key, v, err, values, merr)
+			t.Errorf("Get(%q) is %q, %v; GetMany %q, %v", key, v, err, values, merr)
 		}
 	}
 	faulty.SetFaults()
@@ -474,7 +478,8 @@ func TestNeighborFails(t *testing.T) {
 	mustClose(t, db)
 }
 
-// A canceled Check returns ctx.Err(), whatever faults it has found before.
+// TestCheckCanceled checks that a canceled Check returns ctx.Err(), whatever faults it has found
+// before.
 func TestCheckCanceled(t *testing.T) {
 	mem := vfstest.NewMem()
 	db := mustOpen(t, "db", uncached(mem))
@@ -495,12 +500,12 @@ func TestCheckCanceled(t *testing.T) {
 	faults := 0
 	_, err = Check(ctx, "db", uncached(mem), func(error) { faults++; cancel() })
 	if faults == 0 || !errors.Is(err, context.Canceled) {
-		t.Errorf("after %d faults: %v", faults, err)
+		t.Errorf("Check after %d faults: %v", faults, err)
 	}
 }
 
-// If a log does not fit into memory, recovery writes tables; if that fails, Open fails, and
-// succeeds later.
+// TestRecoveryCannotFlush checks that Open fails if recovery cannot write the tables of a log that
+// does not fit into a memtable, and that a later Open succeeds.
 func TestRecoveryCannotFlush(t *testing.T) {
 	const n = 2000
 	mem := vfstest.NewMem()
@@ -546,11 +551,12 @@ func TestRecoveryCannotFlush(t *testing.T) {
 		mustClose(t, db)
 	}
 	if failed < 6 {
-		t.Errorf("%d operations failed", failed)
+		t.Errorf("only %d operations failed", failed)
 	}
 }
 
-// A damaged log that cannot be read to its end does not count as torn.
+// TestUnreadableBehindDamage checks that a damaged log that cannot be read to its end does not
+// count as torn: Open returns the I/O error.
 func TestUnreadableBehindDamage(t *testing.T) {
 	mem := vfstest.NewMem()
 	o := uncached(mem)
@@ -587,7 +593,7 @@ func TestUnreadableBehindDamage(t *testing.T) {
 		db, err := Open("db", uncached(faulty))
 		if err == nil {
 			mustClose(t, db)
-			t.Fatalf("opens although read %d of a damaged log fails", at)
+			t.Fatalf("Open succeeds although read %d of a damaged log fails", at)
 		}
 		if reads <= at {
 			if !errors.Is(err, ErrCorruption) {
@@ -600,7 +606,7 @@ func TestUnreadableBehindDamage(t *testing.T) {
 		}
 	}
 	if failed < 3 {
-		t.Errorf("%d reads failed", failed)
+		t.Errorf("only %d reads failed", failed)
 	}
 }
 
@@ -612,13 +618,13 @@ func oneFile(t *testing.T, fs vfs.FS, ext string) string {
 	}
 	names = slices.DeleteFunc(names, func(name string) bool { return filepath.Ext(name) != ext })
 	if len(names) != 1 {
-		t.Fatalf("files %q", names)
+		t.Fatalf("files %q, want one", names)
 	}
 	return filepath.Join("db", names[0])
 }
 
-// A log that lost its end, before one that was never used and so proves nothing: the torn end is
-// cut off and reported.
+// TestCutBeforeUnusedLog checks that the torn end of a log is cut off and reported if the log after
+// it was never used: such a log does not prove that anything is missing.
 func TestCutBeforeUnusedLog(t *testing.T) {
 	mem := vfstest.NewMem()
 	faulty := vfstest.Inject(mem)
@@ -653,7 +659,7 @@ func TestCutBeforeUnusedLog(t *testing.T) {
 		writeFile(t, img, log, cut(bytes.Clone(b)))
 		db := mustOpen(t, "db", uncached(img))
 		if torn := db.Metrics().Recovery.Torn; len(torn) != 1 {
-			t.Errorf("%s: reports %v", desc, torn)
+			t.Errorf("%s: Torn is %v", desc, torn)
 		}
 		for i := range 10 {
 			if ok, err := db.Has(fmt.Appendf(nil, "key%d", i)); err != nil || ok != (i < 9) {
@@ -664,8 +670,8 @@ func TestCutBeforeUnusedLog(t *testing.T) {
 	}
 }
 
-// The key range of a table without properties is read from its blocks; failing to read them is not
-// damage.
+// TestKeyRangeUnreadable checks that the key range of a table without properties is read from its
+// blocks, and that failing to read them is not damage.
 func TestKeyRangeUnreadable(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	db := mustOpen(t, "db", uncached(faulty))
@@ -709,13 +715,13 @@ func TestManifestBehindLog(t *testing.T) {
 	}
 	state, err := manifest.Load(vfs.OS, dir)
 	if now := db.Metrics().LastSequence; err != nil || state.LastSeq >= now {
-		t.Errorf("the MANIFEST has %d, and %d is in the log, %v", state.LastSeq, now, err)
+		t.Errorf("the last sequence number in the MANIFEST is %d, and that in the log %d; %v", state.LastSeq, now, err)
 	}
 	mustClose(t, db)
 }
 
-// TestDeleteRangeKeepsNewer: a table with an entry from after a call of DeleteRange began is not
-// dropped.
+// TestDeleteRangeKeepsNewer checks that DeleteRange does not drop a table with an entry that was
+// written after the call began.
 func TestDeleteRangeKeepsNewer(t *testing.T) {
 	db, _ := memDB(t)
 	if err := errors.Join(db.Put([]byte("a"), nil, NoSync), db.Flush()); err != nil {
@@ -727,13 +733,13 @@ func TestDeleteRangeKeepsNewer(t *testing.T) {
 	for began, want := range []bool{false, true} { // the entry has sequence number 1
 		r := rangeDeletion{db: db, began: uint64(began)}
 		if got := r.unseen(meta); got != want {
-			t.Errorf("begun at %d: %t", began, got)
+			t.Errorf("DeleteRange began at %d: the table may be dropped: %t", began, got)
 		}
 	}
 }
 
-// TestVersionsInManyTables: of tables that begin and end with the same key, the newest with a
-// visible entry determines the result, or its error does.
+// TestVersionsInManyTables checks that, of tables that begin and end with the same key, the newest
+// one with a visible entry determines the result; if it cannot be read, its error is returned.
 func TestVersionsInManyTables(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	db := mustOpen(t, "db", uncached(faulty))
@@ -745,7 +751,7 @@ func TestVersionsInManyTables(t *testing.T) {
 	}
 	tables := db.state.Load().version.Levels[0]
 	if len(tables) != 3 {
-		t.Fatalf("%d tables", len(tables))
+		t.Fatalf("%d tables in level 0, want 3", len(tables))
 	}
 	find := func(seq uint64) (string, error) {
 		l := lookup{key: lookupKey(nil, []byte("k")), seq: seq, counts: db.reads.stripe()}
@@ -754,7 +760,7 @@ func TestVersionsInManyTables(t *testing.T) {
 	}
 	for seq, want := range []string{"", "1", "2", "3", "3"} {
 		if got, err := find(uint64(seq)); got != want || err != nil {
-			t.Errorf("at %d: %q, %v", seq, got, err)
+			t.Errorf("at sequence number %d: %q, %v", seq, got, err)
 		}
 	}
 	newest := filepath.Base(tables[0].Handle.(*table).path)
@@ -762,13 +768,13 @@ func TestVersionsInManyTables(t *testing.T) {
 		return op.Kind == vfstest.OpReadAt && filepath.Base(op.Name) == newest
 	}})
 	if got, err := find(3); !errors.Is(err, syscall.EIO) {
-		t.Errorf("the newest cannot be read: %q, %v", got, err)
+		t.Errorf("the newest table cannot be read: %q, %v", got, err)
 	}
 	faulty.SetFaults()
 }
 
-// TestReserveFileNumbers: the next file number is above those of all files, unless that would leave
-// none.
+// TestReserveFileNumbers checks that the next file number is above those of all files, unless that
+// would leave no number.
 func TestReserveFileNumbers(t *testing.T) {
 	for name, want := range map[string]uint64{
 		"CURRENT": 7, "000006.ldb": 7, "000007.ldb": 8, "000008.log": 9, "MANIFEST-000009": 10,
@@ -778,13 +784,13 @@ func TestReserveFileNumbers(t *testing.T) {
 		d.nextFile.Store(7)
 		d.reserveFileNumbers([]string{name})
 		if next := d.nextFile.Load(); next != want {
-			t.Errorf("beside %s, the next number is %d; want %d", name, next, want)
+			t.Errorf("with %s, the next number is %d; want %d", name, next, want)
 		}
 	}
 }
 
-// TestRepairSequence: the last sequence number that Repair takes from batches is that of their last
-// operation; empty batches do not count.
+// TestRepairSequence checks that the last sequence number that Repair takes from batches is that of
+// their last operation; empty batches do not count.
 func TestRepairSequence(t *testing.T) {
 	d := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, d)
@@ -805,8 +811,8 @@ func TestRepairSequence(t *testing.T) {
 	}
 }
 
-// TestRepairLevel: Repair puts everything into the first level whose target size it does not
-// exceed, or into the last.
+// TestRepairLevel checks that Repair puts all tables into the first level whose target size they do
+// not exceed, or into the last.
 func TestRepairLevel(t *testing.T) {
 	d := &DB{opts: Options{LevelBaseBytes: 10, LevelMultiplier: 10}}
 	for bytes, want := range map[int64]int{0: 1, 10: 1, 11: 2, 100: 2, 101: 3, 1e6: 6, 1e6 + 1: 6, 1e12: 6} {
@@ -816,8 +822,9 @@ func TestRepairLevel(t *testing.T) {
 	}
 }
 
-// TestLastSequences: the last sequence number of the format can be used, but none after it;
-// transactions need those from ownSeq on for their own writes.
+// TestLastSequences checks that writes can use the last sequence number of the format, and none
+// after it, and that transactions that write cannot begin at ownSeq: they need the numbers from
+// there on for their own writes.
 func TestLastSequences(t *testing.T) {
 	one := func(yield func(Op, error) bool) { yield(Op{Key: []byte("c")}, nil) }
 	ingest := func(d *DB) error { return d.Ingest(context.Background(), one) }
@@ -843,14 +850,14 @@ func TestLastSequences(t *testing.T) {
 			t.Error(err)
 		}
 		if err := d.Write(&b, nil); err != errNoSequence {
-			t.Errorf("two operations, and one number is left: %v", err)
+			t.Errorf("two operations with one number left: %v", err)
 		}
 		if err := last(d); err != nil {
-			t.Errorf("one operation, and one number is left: %v", err)
+			t.Errorf("one operation with one number left: %v", err)
 		}
 		for _, none := range []func(*DB) error{put, ingest} {
 			if err := none(d); err != errNoSequence {
-				t.Errorf("no number is left: %v", err)
+				t.Errorf("one operation with no number left: %v", err)
 			}
 		}
 		for _, key := range []string{"a", "b", "c"} {
@@ -862,8 +869,9 @@ func TestLastSequences(t *testing.T) {
 	}
 }
 
-// TestCheckpointDuringIngest: the tables of an Ingest are in the version before their sequence
-// number is visible. A checkpoint taken in between has them, and so its MANIFEST has the number.
+// TestCheckpointDuringIngest checks a checkpoint taken when the tables of an Ingest are in the
+// version and their sequence number is not yet visible: it has the tables, so its MANIFEST must
+// have the number.
 func TestCheckpointDuringIngest(t *testing.T) {
 	mem := vfstest.NewMem()
 	db := mustOpen(t, "db", uncached(mem))
@@ -887,7 +895,7 @@ func TestCheckpointDuringIngest(t *testing.T) {
 		t.Fatal(err)
 	}
 	if state.LastSeq != seq {
-		t.Errorf("the last sequence number is %d, and a table holds %d", state.LastSeq, seq)
+		t.Errorf("the last sequence number is %d, but a table holds %d", state.LastSeq, seq)
 	}
 	db = mustOpen(t, "copy", uncached(mem))
 	if v, err := db.Get([]byte("a")); err != nil || string(v) != "new" {
@@ -896,8 +904,8 @@ func TestCheckpointDuringIngest(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestFailedOpenLeavesNoTables: an Open that has written tables from a log and then fails removes
-// them.
+// TestFailedOpenLeavesNoTables checks that an Open that fails removes the tables that it has
+// written from a log.
 func TestFailedOpenLeavesNoTables(t *testing.T) {
 	mem := vfstest.NewMem()
 	db := mustOpen(t, "db", uncached(mem))
@@ -920,7 +928,7 @@ func TestFailedOpenLeavesNoTables(t *testing.T) {
 		return op.Kind == vfstest.OpCreate && filepath.Ext(op.Name) == ".log"
 	}})
 	if _, err := Open("db", o); !errors.Is(err, syscall.EIO) {
-		t.Fatalf("Open, and no log can be created: %v", err)
+		t.Fatalf("Open when no log can be created: %v", err)
 	}
 	faulty.SetFaults()
 	names, err := faulty.List("db")
@@ -929,7 +937,7 @@ func TestFailedOpenLeavesNoTables(t *testing.T) {
 	}
 	names = slices.DeleteFunc(names, func(name string) bool { return filepath.Ext(name) != ".ldb" })
 	if tables < 2 || len(names) > 0 {
-		t.Errorf("of %d tables Open has left %q", tables, names)
+		t.Errorf("Open wrote %d tables and left %q", tables, names)
 	}
 	if open := faulty.OpenFiles(); len(open) > 0 {
 		t.Errorf("left open: %v", open)
@@ -941,8 +949,8 @@ func TestFailedOpenLeavesNoTables(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestManifestOfManyTables: where the snapshot of the version exceeds the size at which a new
-// MANIFEST is started, that does not happen with each edit.
+// TestManifestOfManyTables checks that an edit does not always start a new MANIFEST if the snapshot
+// of the version alone exceeds the size at which one is started.
 func TestManifestOfManyTables(t *testing.T) {
 	o := uncached(vfstest.NewMem())
 	o.manifestBytes = 1
@@ -966,7 +974,7 @@ func TestManifestOfManyTables(t *testing.T) {
 		}
 	}
 	if n := db.state.Load().version.NumTables(); n != tables || started == 0 || started > 10 {
-		t.Errorf("%d MANIFESTs for %d tables", started, n)
+		t.Errorf("%d new MANIFESTs for %d tables", started, n)
 	}
 	mustClose(t, db)
 	db = mustOpen(t, "db", o)
@@ -976,8 +984,8 @@ func TestManifestOfManyTables(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestFileNumbersRunOut: next to a file with the last number that a name may hold nothing is
-// written, since files with higher numbers would not be found again.
+// TestFileNumbersRunOut checks that nothing is written next to a file with the highest number that
+// a name may hold: files with higher numbers would not be found again.
 func TestFileNumbersRunOut(t *testing.T) {
 	mem := vfstest.NewMem()
 	mustClose(t, mustOpen(t, "db", uncached(mem)))
@@ -1005,8 +1013,8 @@ func TestFileNumbersRunOut(t *testing.T) {
 	}
 }
 
-// TestNewerIsNotSeen: the iterator of a snapshot skips entries that were written later, in both
-// directions, and among tombstones, too.
+// TestNewerIsNotSeen checks that the iterator of a snapshot skips entries that were written later,
+// in both directions, even among tombstones.
 func TestNewerIsNotSeen(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -1054,8 +1062,8 @@ func TestNewerIsNotSeen(t *testing.T) {
 	}
 }
 
-// TestFindIgnoresNewer: DeleteRange ignores a tombstone that may not be durable: it does not hide a
-// value.
+// TestFindIgnoresNewer checks that DeleteRange ignores a tombstone that may not be durable: it must
+// not hide a value.
 func TestFindIgnoresNewer(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -1067,13 +1075,13 @@ func TestFindIgnoresNewer(t *testing.T) {
 		r := rangeDeletion{db: db, began: 3, seq: seq}
 		found, err := r.find(context.Background(), db.state.Load().version, nil)
 		if found != want || err != nil {
-			t.Errorf("at %d: %t, %v", seq, found, err)
+			t.Errorf("at sequence number %d: found %t, %v", seq, found, err)
 		}
 	}
 }
 
-// TestSequenceOfTables: the last sequence number is at least that of any table's first and last
-// key, and Repair, without a MANIFEST, finds that of the newest entry.
+// TestSequenceOfTables checks that the last sequence number is at least that of the first and last
+// key of every table, and that Repair, without a MANIFEST, finds that of the newest entry.
 func TestSequenceOfTables(t *testing.T) {
 	ikey := func(seq uint64) []byte { return base.AppendInternalKey(nil, []byte("key"), seq, base.KindSet) }
 	for _, c := range []struct{ manifest, smallest, largest, want uint64 }{
@@ -1082,7 +1090,7 @@ func TestSequenceOfTables(t *testing.T) {
 		v := &manifest.Version{}
 		v.Levels[2] = []*manifest.TableMeta{{Smallest: ikey(c.smallest), Largest: ikey(c.largest)}}
 		if got := maxSequence(c.manifest, v); got != c.want {
-			t.Errorf("%+v: %d", c, got)
+			t.Errorf("%+v: maxSequence is %d", c, got)
 		}
 	}
 
@@ -1098,23 +1106,24 @@ func TestSequenceOfTables(t *testing.T) {
 	}
 	report, err := Repair("db", uncached(mem))
 	if err != nil || report.FromManifest || report.Entries != swallowKeys {
-		t.Fatalf("%+v, %v", report, err)
+		t.Fatalf("Repair: %+v, %v", report, err)
 	}
 	db = mustOpen(t, "db", uncached(mem))
 	defer mustClose(t, db)
 	if n := db.Metrics().LastSequence; n != swallowKeys+1 {
-		t.Errorf("the last sequence number is %d, and there were %d writes", n, swallowKeys+1)
+		t.Errorf("the last sequence number is %d after %d writes", n, swallowKeys+1)
 	}
 	wantKeys(t, db, swallowKeys)
 }
 
-// TestIterRoom: the buffers that an iterator begins with do not overlap, and take all of the room.
+// TestIterRoom checks that the initial buffers of an iterator do not overlap, and that together
+// they fill iterRoom.
 func TestIterRoom(t *testing.T) {
 	var r iterRoom
 	r.init()
 	key, seek := bytes.Repeat([]byte("k"), cap(r.keyBuf)), bytes.Repeat([]byte("s"), cap(r.seek))
 	r.keyBuf, r.seek = append(r.keyBuf, key...), append(r.seek, seek...)
 	if !bytes.Equal(r.keyBuf, key) || !bytes.Equal(r.seek, seek) || len(key) != len(seek) || len(key)+len(seek) != len(r.bufs) {
-		t.Errorf("%d and %d bytes of %d", len(key), len(seek), len(r.bufs))
+		t.Errorf("the buffers have %d and %d bytes of %d", len(key), len(seek), len(r.bufs))
 	}
 }

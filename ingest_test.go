@@ -49,7 +49,7 @@ func allOf(t *testing.T, it *sift.Iter, err error) map[string]string {
 	return m
 }
 
-// numbered returns keys from..to-1, step by step.
+// numbered returns every step-th of the keys from to to-1, all with the same value.
 func numbered(from, to, step int, value string) map[string]string {
 	m := map[string]string{}
 	for i := from; i < to; i += step {
@@ -58,8 +58,8 @@ func numbered(from, to, step int, value string) map[string]string {
 	return m
 }
 
-// TestIngest ingests over, between and after keys in memory, in level 0 and in deeper
-// levels, and checks everything that could see too much or too little.
+// TestIngest ingests over, between and after keys in memory, in level 0 and in deeper levels, and
+// checks all reads that could see too much or too little.
 func TestIngest(t *testing.T) {
 	prepare := map[string]func(t *testing.T, db *sift.DB){
 		"empty":     func(t *testing.T, db *sift.DB) {},
@@ -148,7 +148,7 @@ func TestIngest(t *testing.T) {
 					db = mustOpen(t, "/db", o)
 				}
 				if got := scan(db); !maps.Equal(got, want) {
-					t.Fatalf("round %d, then: %d keys, want %d", round, len(got), len(want))
+					t.Fatalf("round %d, after a Put: %d keys, want %d", round, len(got), len(want))
 				}
 			}
 			mustClose(t, db)
@@ -159,8 +159,8 @@ func TestIngest(t *testing.T) {
 	}
 }
 
-// TestIngestLevels checks that keys after all others go directly to the deepest level,
-// and not through level 0.
+// TestIngestLevels checks that keys after all others go directly to the deepest level, bypassing
+// level 0.
 func TestIngestLevels(t *testing.T) {
 	o := &sift.Options{MemtableBytes: 64 << 10, TableBytes: 16 << 10, DisableAutoCompaction: true}
 	testhook.Apply(o, testhook.Settings{FS: vfstest.NewMem()})
@@ -178,11 +178,12 @@ func TestIngestLevels(t *testing.T) {
 		}
 	}
 	if len(tables) < 5 {
-		t.Errorf("%d tables", len(tables))
+		t.Errorf("only %d tables", len(tables))
 	}
 }
 
-// TestIngestTableSizes: the tables of a large ingestion grow, and it is found in them.
+// TestIngestTableSizes checks that a large Ingest writes larger tables into deeper levels, and that
+// all of its keys are found.
 func TestIngestTableSizes(t *testing.T) {
 	const tableBytes = 2 << 10
 	o := &sift.Options{MemtableBytes: 8 << 10, TableBytes: tableBytes, LevelBaseBytes: 8 << 10, LevelMultiplier: 4, BlockBytes: 256, DisableCompression: true, DisableAutoCompaction: true}
@@ -199,7 +200,7 @@ func TestIngestTableSizes(t *testing.T) {
 			least = 4 * tableBytes // level 4
 		}
 		if table.Size < least || table.Size > 8*tableBytes {
-			t.Errorf("table %d of %d has %d bytes, want %d and more", i, len(tables), table.Size, least)
+			t.Errorf("table %d of %d has %d bytes, want %d or more", i, len(tables), table.Size, least)
 		}
 	}
 	it, err := db.NewIter(nil)
@@ -208,9 +209,9 @@ func TestIngestTableSizes(t *testing.T) {
 	}
 }
 
-// TestIngestConflicts checks that transactions conflict with what was ingested since
-// they began, wherever it is by then, including transactions that began while it was
-// being written to tables.
+// TestIngestConflicts checks that transactions conflict with what was ingested since they began,
+// wherever it is by then. That includes transactions that began while it was being written to
+// tables.
 func TestIngestConflicts(t *testing.T) {
 	for _, compact := range []bool{false, true} {
 		x := newTxs(t, &sift.Options{DisableAutoCompaction: true})
@@ -225,7 +226,7 @@ func TestIngestConflicts(t *testing.T) {
 		scan := func(tx *sift.Tx) {
 			it, err := tx.NewIter(&sift.IterOptions{LowerBound: []byte("key00030"), UpperBound: []byte("key00040")})
 			if n := len(allOf(t, it, err)); n != 0 {
-				t.Fatalf("%d keys", n)
+				t.Fatalf("a scan of an empty range finds %d keys", n)
 			}
 		}
 		elsewhere := func(tx *sift.Tx) {
@@ -278,9 +279,8 @@ func TestIngestConflicts(t *testing.T) {
 	}
 }
 
-// TestIngestGaps checks that iterators do not skip keys ingested into empty ranges,
-// whether these were recorded as gaps before or an older iterator walks over them
-// afterwards.
+// TestIngestGaps checks that iterators do not skip keys ingested into empty ranges, whether these
+// ranges were recorded as gaps before or an older iterator walks over them afterwards.
 func TestIngestGaps(t *testing.T) {
 	for _, walk := range []string{"before", "after", "both", "after, flushed"} {
 		o := &sift.Options{DisableAutoCompaction: true}
@@ -387,7 +387,7 @@ func TestIngestFails(t *testing.T) {
 	func() {
 		defer func() {
 			if p := recover(); p != errStop {
-				t.Errorf("recovered %v", p)
+				t.Errorf("Ingest panics with %v", p)
 			}
 		}()
 		db.Ingest(ctx, seq(pair("a", nil), func(func(sift.Op, error) bool) bool { panic(errStop) }))
@@ -406,7 +406,7 @@ func TestIngestFails(t *testing.T) {
 	}
 	tables := db.Tables()
 	if n := strings.Count(strings.Join(names, " "), ".ldb"); n != len(tables) {
-		t.Errorf("%d table files, and %d tables: %q", n, len(tables), names)
+		t.Errorf("%d table files, but %d tables: %q", n, len(tables), names)
 	}
 
 	// Close ends an Ingest, and waits for it.
@@ -431,7 +431,7 @@ func TestIngestFails(t *testing.T) {
 		t.Error(err)
 	}
 	if err := db.Ingest(ctx, seq()); !errors.Is(err, sift.ErrClosed) {
-		t.Errorf("after Close: %v", err)
+		t.Errorf("Ingest after Close: %v", err)
 	}
 	o.ReadOnly = true
 	db = mustOpen(t, "/db", o)
@@ -440,7 +440,7 @@ func TestIngestFails(t *testing.T) {
 		t.Errorf("read-only: %v", err)
 	}
 	if n := countAll(t, db); n != 10 {
-		t.Errorf("%d keys in the end, want 10", n)
+		t.Errorf("%d keys after a reopen, want 10", n)
 	}
 }
 
@@ -449,8 +449,8 @@ func countAll(t *testing.T, db *sift.DB) int {
 	return len(allOf(t, it, err))
 }
 
-// TestIngestBesideOthers ingests generations of keys while others write, read and run
-// transactions: no reader sees two generations at once, and no update is lost.
+// TestIngestBesideOthers ingests generations of keys while others write, read and run transactions:
+// no reader may see two generations at once, and no update may be lost.
 func TestIngestBesideOthers(t *testing.T) {
 	o := &sift.Options{MemtableBytes: 16 << 10, TableBytes: 8 << 10, LevelBaseBytes: 32 << 10}
 	testhook.Apply(o, testhook.Settings{FS: vfstest.NewMem()})
@@ -489,7 +489,7 @@ func TestIngestBesideOthers(t *testing.T) {
 			}
 		}
 		if err := it.Close(); err != nil || n != keys {
-			return fmt.Errorf("%d keys, %v", n, err)
+			return fmt.Errorf("a scan finds %d keys, %v", n, err)
 		}
 		return nil
 	}
@@ -503,8 +503,8 @@ func TestIngestBesideOthers(t *testing.T) {
 		return oneGeneration(s.NewIter(nil))
 	})
 	until(func(i int) error { return db.Put(fmt.Appendf(nil, "another%d", i%500), make([]byte, 100), sift.NoSync) })
-	// The counter belongs to the generation of the keys: a transaction that adds to it
-	// must have seen the newest.
+	// The counter belongs to the generation of the keys: a transaction that adds to it must have
+	// seen the newest one.
 	until(func(i int) error {
 		err := db.Transact(ctx, func(tx *sift.Tx) error {
 			g, err := tx.Get([]byte("key00000"))

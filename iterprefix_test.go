@@ -73,20 +73,20 @@ func TestPrefixFilters(t *testing.T) {
 		}
 		// Bounds that extend beyond a prefix include the keys after it.
 		if got := scanKeys(t, db, &sift.IterOptions{LowerBound: []byte("user/000001/"), UpperBound: []byte("user/000002/1")}); !slices.Equal(got, []string{"user/000002/0"}) {
-			t.Errorf("bounds: %q", got)
+			t.Errorf("within bounds: %q", got)
 		}
 	}
 	compare(db)
 	before := db.Metrics()
 	for u := range users {
 		if got := scanKeys(t, db, &sift.IterOptions{Prefix: fmt.Appendf(nil, "user/%06d/", 2*u+1)}); len(got) != 0 {
-			t.Fatalf("user %d: %q", 2*u+1, got)
+			t.Fatalf("absent user %d has %q", 2*u+1, got)
 		}
 	}
 	after := db.Metrics()
 	probes, useful := after.PrefixProbes-before.PrefixProbes, after.PrefixUseful-before.PrefixUseful
 	if probes < users/2 || useful < probes*97/100 {
-		t.Errorf("of %d tables probed for absent prefixes %d were skipped", probes, useful)
+		t.Errorf("of %d tables probed for absent prefixes, only %d were skipped", probes, useful)
 	}
 	if n := after.BlockReads + after.CacheHits - before.BlockReads - before.CacheHits; n > 2*(probes-useful) {
 		t.Errorf("%d blocks were read for %d filter positives", n, probes-useful)
@@ -121,8 +121,9 @@ func TestPrefixFilters(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestEachPrefix scans random ranges of paths of any depth, with and without a range filter: the
-// results are those of a sorted list, and ranges below absent directories cost hardly any reads.
+// TestEachPrefix checks random ranges of paths of any depth, with and without a range filter: the
+// results must be those of a sorted list, and tables must be skipped for ranges below absent
+// directories.
 func TestEachPrefix(t *testing.T) {
 	for _, delimiter := range []byte{'/', 0xff} {
 		for _, ranges := range []filter.RangePolicy{nil, filter.Range(12, 0)} {
@@ -178,7 +179,7 @@ func TestEachPrefix(t *testing.T) {
 				}
 			}
 			if useful := db.Metrics().PrefixUseful - before.PrefixUseful; int(useful) < absent {
-				t.Errorf("%d ranges of absent directories, %d tables skipped", absent, useful)
+				t.Errorf("%d ranges below absent directories, but only %d tables skipped", absent, useful)
 			}
 			if delimiter == '/' && absent < 2000 {
 				t.Errorf("only %d directories were absent", absent)
@@ -190,12 +191,14 @@ func TestEachPrefix(t *testing.T) {
 	}
 }
 
-// everyOther violates the contract of Prefixer: filters exclude prefixes that are present.
-type everyOther struct{ sift.Prefixer }
+// shortPrefixer violates the contract of Prefixer: its prefixes are a byte shorter than its name
+// says, so filters exclude prefixes that are present.
+type shortPrefixer struct{ sift.Prefixer }
 
-func (p everyOther) PrefixLen(key []byte) int { return p.Prefixer.PrefixLen(key) - 1 }
+func (p shortPrefixer) PrefixLen(key []byte) int { return p.Prefixer.PrefixLen(key) - 1 }
 
-// An iterator over an absent prefix costs one small allocation: itself.
+// TestAbsentPrefixAllocs checks that an iterator over an absent prefix costs one allocation: the
+// iterator itself.
 func TestAbsentPrefixAllocs(t *testing.T) {
 	db, _ := prefixDB(t, t.TempDir(), 100, &sift.Options{Prefix: sift.PrefixUpTo('/', 2)})
 	defer mustClose(t, db)
@@ -206,23 +209,23 @@ func TestAbsentPrefixAllocs(t *testing.T) {
 			t.Fatal(err)
 		}
 		if it.First() || it.Close() != nil {
-			t.Error("the prefix is present, or", it.Err())
+			t.Error("the prefix is found, or the iterator fails:", it.Err())
 		}
 	})
 	if n > 1 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("%v allocations, want 1", n)
 	}
 }
 
-// TestPrefixFiltersChecked checks that Check notices filters without the prefixes that their
+// TestPrefixFiltersChecked checks that Check notices filters that lack the prefixes that their
 // tables claim.
 func TestPrefixFiltersChecked(t *testing.T) {
 	dir := t.TempDir()
-	db, _ := prefixDB(t, dir, 500, &sift.Options{Prefix: everyOther{sift.PrefixUpTo('/', 2)}, Filter: filter.Bloom(20)})
+	db, _ := prefixDB(t, dir, 500, &sift.Options{Prefix: shortPrefixer{sift.PrefixUpTo('/', 2)}, Filter: filter.Bloom(20)})
 	mustClose(t, db)
 	faults := 0
 	if _, err := sift.Check(context.Background(), dir, nil, func(error) { faults++ }); err != nil || faults == 0 {
-		t.Errorf("%d faults, %v", faults, err)
+		t.Errorf("Check reports %d faults, %v", faults, err)
 	}
 }
 
@@ -360,8 +363,8 @@ func hasPrefixBy(b *testing.B, db *sift.DB, way string) func(prefix []byte) bool
 	}
 }
 
-// TestIterBounds: bounds are copied, whether they fit into the iterator or not, and those of a
-// prefix are right even for bytes of 0xff.
+// TestIterBounds checks that an iterator copies its bounds, whether they fit into the iterator or
+// not, and that those of a prefix are right even for bytes of 0xff.
 func TestIterBounds(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), nil)
 	defer mustClose(t, db)
@@ -414,7 +417,7 @@ func TestIterBounds(t *testing.T) {
 	}
 }
 
-// TestPrefixRanges compares scans within random bounds, in both directions, with the list of
+// TestPrefixRanges compares scans within random bounds, in both directions, with a list of the
 // keys; prefixes extend over several tables.
 func TestPrefixRanges(t *testing.T) {
 	o := &sift.Options{Prefix: sift.FixedPrefix(9), MemtableBytes: 64 << 10, TableBytes: 16 << 10, LevelBaseBytes: 64 << 10, LevelMultiplier: 4}
@@ -494,8 +497,9 @@ func TestPrefixRanges(t *testing.T) {
 	}
 }
 
-// TestRangesAtTableEnds: a range that begins with the last key of a table finds it, with and
-// without a prefix, in level 0 and below, and one that ends with the first key does not.
+// TestRangesAtTableEnds checks that a range that begins with the last key of a table finds this
+// key, with and without a prefix, in level 0 and below, and that one that ends with the first key
+// does not.
 func TestRangesAtTableEnds(t *testing.T) {
 	for _, p := range []sift.Prefixer{nil, sift.FixedPrefix(1)} {
 		for _, compact := range []bool{false, true} {

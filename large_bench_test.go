@@ -11,7 +11,7 @@ import (
 )
 
 var (
-	largeKeys = flag.Int("large.keys", 0, "keys of the store of BenchmarkLarge; 0: none")
+	largeKeys = flag.Int("large.keys", 0, "number of keys in the store of BenchmarkLarge; 0 skips it")
 	largeDir  = flag.String("large.dir", "", "where the store of BenchmarkLarge is kept; it is created if it does not exist")
 )
 

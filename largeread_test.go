@@ -45,12 +45,12 @@ func severalLevels(t *testing.T, o Options) (*DB, map[string]string) {
 		levels += min(len(tables), 1)
 	}
 	if levels < 3 {
-		t.Fatalf("%d levels", levels)
+		t.Fatalf("only %d levels have tables", levels)
 	}
 	return db, want
 }
 
-// TestLarge: lookups in a large store give the right results.
+// TestLarge checks that lookups in a large store give the right results.
 func TestLarge(t *testing.T) {
 	for name, o := range map[string]Options{
 		"ribbon": {},
@@ -71,12 +71,12 @@ func TestLarge(t *testing.T) {
 					t.Fatalf("%s is %q, %v, want %q, %t", key, value, err, w, ok)
 				}
 				if value, err := db.Get([]byte(key + "x")); !errors.Is(err, ErrNotFound) {
-					t.Fatalf("after %s: %q, %v", key, value, err)
+					t.Fatalf("absent key after %s: %q, %v", key, value, err)
 				}
 			}
 			for _, key := range []string{"", "~"} {
 				if value, err := db.Get([]byte(key)); !errors.Is(err, ErrNotFound) {
-					t.Fatalf("%q: %q, %v", key, value, err)
+					t.Fatalf("absent key %q: %q, %v", key, value, err)
 				}
 			}
 			if !db.state.Load().version.Large {
@@ -135,15 +135,15 @@ func (r orderReader) MayContain(key filter.Key) bool {
 	return r.Reader.MayContain(key)
 }
 
-// TestLargePrefetches: in a large store a lookup prefetches from the filters of all levels >= 1
-// before it probes the first filter; in a small one it does not.
+// TestLargePrefetches checks that a lookup in a large store prefetches from the filters of all
+// levels >= 1 before it probes the first filter, and that one in a small store does not.
 func TestLargePrefetches(t *testing.T) {
 	var made callList
 	p := orderPolicy{filter.Ribbon(10), &made}
 	db, _ := severalLevels(t, Options{Filter: p, LevelFilters: []filter.Policy{p}})
 	defer mustClose(t, db)
 	v := db.state.Load().version
-	db.Tables() // loads all
+	db.Tables() // loads all tables
 	levels := 0
 	for _, tables := range v.Levels[1:] {
 		levels += min(len(tables), 1)
@@ -159,7 +159,7 @@ func TestLargePrefetches(t *testing.T) {
 		}
 		first := slices.Index(calls, "probe")
 		if first != want || slices.Contains(calls[want:], "prefetch") {
-			t.Errorf("%d levels, large: %t: %q", levels, v.Large, calls)
+			t.Errorf("%d levels, large %t: calls %q", levels, v.Large, calls)
 		}
 	}
 }

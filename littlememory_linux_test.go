@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	littleKeys = flag.Int("little.keys", 0, "keys of the store of BenchmarkLittleMemory; 0: none")
+	littleKeys = flag.Int("little.keys", 0, "number of keys in the store of BenchmarkLittleMemory; 0 skips it")
 	littleDir  = flag.String("little.dir", "", "where the store of BenchmarkLittleMemory is kept; it is created if it does not exist")
 )
 
@@ -45,7 +45,7 @@ func BenchmarkLittleMemory(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			db := mustOpen(b, dir, &sift.Options{Memory: memory, DisableAutoCompaction: true, MapBytes: -1})
 			defer mustClose(b, db)
-			db.Tables() // loads all
+			db.Tables() // loads all tables
 			rng := rand.New(rand.NewPCG(1, 2))
 			b.Run("present", func(b *testing.B) {
 				var key []byte
@@ -57,7 +57,7 @@ func BenchmarkLittleMemory(b *testing.B) {
 						}
 					}
 				}
-				if b.N == 1 { // the first round
+				if b.N == 1 { // warm up before the first round
 					get(20_000)
 				}
 				b.ResetTimer()
@@ -110,11 +110,11 @@ func littleCPU(b *testing.B) float64 {
 	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e3
 }
 
-func readCalls(b *testing.B) float64 { return ofIO(b, "syscr: ") }
-func readBytes(b *testing.B) float64 { return ofIO(b, "rchar: ") }
+func readCalls(b *testing.B) float64 { return ioCount(b, "syscr: ") }
+func readBytes(b *testing.B) float64 { return ioCount(b, "rchar: ") }
 
-// ofIO returns a count of the process's reads, from the page cache or from the disk.
-func ofIO(b *testing.B, name string) (n float64) {
+// ioCount returns a count of the process's reads, from the page cache or from the disk.
+func ioCount(b *testing.B, name string) (n float64) {
 	content, err := os.ReadFile("/proc/self/io")
 	if err != nil {
 		b.Skip(err)

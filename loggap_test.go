@@ -40,11 +40,11 @@ func logOf(t *testing.T, seqs ...int) []byte {
 	return []byte(out.String())
 }
 
-// If a log does not continue where the previous one ends, recovery ends there, unless
-// something proves that the missing part was on disk.
+// TestGapBetweenLogs checks that recovery ends where a log does not continue the previous one, and
+// that it reports damage if something proves that the missing part was on disk.
 func TestGapBetweenLogs(t *testing.T) {
 	torn := func(log []byte) []byte { return log[:len(log)-3] }
-	room := func(log []byte) []byte { return append(log, make([]byte, 5000)...) }
+	padded := func(log []byte) []byte { return append(log, make([]byte, 5000)...) }
 	garbled := func(log []byte) []byte {
 		log[len(log)-30]++ // in the second-to-last record, a batch
 		return log
@@ -52,33 +52,33 @@ func TestGapBetweenLogs(t *testing.T) {
 	for _, tc := range []struct {
 		desc   string
 		logs   [][]byte
-		keys   int // from 1 on
-		torn   int // reports
+		keys   int // the keys from 1 to this one are recovered
+		torn   int // number of reports
 		damage bool
 	}{
 		{"no gap", [][]byte{logOf(t, -1, 1, 2, 3), logOf(t, -4, 4, 5)}, 5, 0, false},
 		{"no gap, created ahead", [][]byte{logOf(t, -1, 1, 2, 3), logOf(t, -2, 4, 5), logOf(t, -4)}, 5, 0, false},
-		{"no gap, zeros after both", [][]byte{room(logOf(t, -1, 1, 2)), room(logOf(t, -2, 3))}, 3, 0, false},
+		{"no gap, zeros after both", [][]byte{padded(logOf(t, -1, 1, 2)), padded(logOf(t, -2, 3))}, 3, 0, false},
 		{"the end is missing", [][]byte{logOf(t, -1, 1, 2), logOf(t, -4, 4, 5)}, 2, 1, false},
 		{"the end is missing, created ahead", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2, 4, 5)}, 2, 1, false},
-		{"the end is zeros", [][]byte{room(logOf(t, -1, 1, 2)), room(logOf(t, -2, 4, 5))}, 2, 1, false},
+		{"the end is zeros", [][]byte{padded(logOf(t, -1, 1, 2)), padded(logOf(t, -2, 4, 5))}, 2, 1, false},
 		{"the end is torn", [][]byte{torn(logOf(t, -1, 1, 2, 3)), logOf(t, -2, 4, 5)}, 2, 1, false},
 		{"all but the beginning is missing", [][]byte{logOf(t, -1), logOf(t, -2, 4, 5)}, 0, 1, false},
 		{"both are torn", [][]byte{torn(logOf(t, -1, 1, 2, 3)), torn(logOf(t, -2, 4, 5))}, 2, 1, false},
-		{"the second holds nothing", [][]byte{torn(logOf(t, -1, 1, 2, 3)), room(logOf(t, -2))}, 2, 1, false},
+		{"the second holds nothing", [][]byte{torn(logOf(t, -1, 1, 2, 3)), padded(logOf(t, -2))}, 2, 1, false},
 		{"the second is unused", [][]byte{torn(logOf(t, -1, 1, 2, 3)), logOf(t, -2)}, 2, 1, false},
-		{"the second is unused and knows more", [][]byte{logOf(t, -1, 1, 2), logOf(t, -3)}, 2, 0, false},
+		{"the second is unused and begins where the first ends", [][]byte{logOf(t, -1, 1, 2), logOf(t, -3)}, 2, 0, false},
 		{"the second is unused and begins after a gap", [][]byte{logOf(t, -1, 1, 2), logOf(t, -4)}, 2, 1, false},
 		{"no gap, and a mark for the log before", [][]byte{logOf(t, -1, 1, 2, 3), logOf(t, -2, 4, 5, -3, 6)}, 6, 0, false},
 		{"torn before a mark for the log before", [][]byte{logOf(t, -1, 1, 2, 3), torn(logOf(t, -2, 4, 5, -3))}, 5, 1, false},
 		{"damaged before a mark for the log before", [][]byte{logOf(t, -1, 1, 2, 3), garbled(logOf(t, -2, 4, -3))}, 3, 1, false},
 		{"an unused one between", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2), logOf(t, -2, 4, 5)}, 2, 1, false},
-		{"both are LevelDB's, which has begun the second with an empty batch", [][]byte{logOf(t, 1, 2), logOf(t, -3, 3, 4)}, 4, 0, false},
+		{"both are LevelDB's, and the second begins with an empty batch", [][]byte{logOf(t, 1, 2), logOf(t, -3, 3, 4)}, 4, 0, false},
 		{"two logs after it", [][]byte{logOf(t, -1, 1, 2), logOf(t, -4, 4), logOf(t, -5, 5)}, 2, 1, false},
 		{"two logs after it, created ahead", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2, 4), logOf(t, -4, 5), logOf(t, -5)}, 2, 1, false},
 		{"all three torn", [][]byte{torn(logOf(t, -1, 1, 2, 3)), torn(logOf(t, -2, 4, 5)), torn(logOf(t, -4, 6, 7))}, 2, 1, false},
 		{"the second is unused, and one after it", [][]byte{torn(logOf(t, -1, 1, 2)), logOf(t, -2), logOf(t, -4, 5)}, 1, 1, false},
-		{"the first whole, the second not", [][]byte{logOf(t, -1, 1, 2), room(logOf(t, -2, 3)), logOf(t, -4, 5), logOf(t, -6, 6)}, 3, 1, false},
+		{"the first whole, the second not", [][]byte{logOf(t, -1, 1, 2), padded(logOf(t, -2, 3)), logOf(t, -4, 5), logOf(t, -6, 6)}, 3, 1, false},
 		{"and one created ahead after it", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2, 4, 5), logOf(t, -5)}, 2, 1, false},
 
 		{"a mark after it", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2, 4, -5, 5)}, 0, 0, true},
@@ -113,7 +113,7 @@ func TestGapBetweenLogs(t *testing.T) {
 				db, err := Open("db", o)
 				if tc.damage {
 					if !errors.Is(err, ErrCorruption) {
-						t.Errorf("read-only %v: %v; want damage", readOnly, err)
+						t.Errorf("read-only %v: %v; want ErrCorruption", readOnly, err)
 					}
 					if err == nil {
 						mustClose(t, db)
@@ -125,7 +125,7 @@ func TestGapBetweenLogs(t *testing.T) {
 				}
 				checkKeys(t, db, tc.keys)
 				if r := db.Metrics().Recovery; len(r.Torn) != tc.torn {
-					t.Errorf("reports %v; want %d", r.Torn, tc.torn)
+					t.Errorf("torn logs: %v; want %d", r.Torn, tc.torn)
 				}
 				mustClose(t, db)
 			}
@@ -140,6 +140,7 @@ func TestGapBetweenLogs(t *testing.T) {
 	}
 }
 
+// TestLogsAfterMissingOne checks recovery when the log that the MANIFEST names is missing.
 // goleveldb removes a log without entries for a newer one while the MANIFEST still names it. If it
 // is killed after the newer one has become full as well, there are two logs: the first must begin
 // where the MANIFEST ends, and the second where the first ends. sift removes no log that the
@@ -148,7 +149,7 @@ func TestLogsAfterMissingOne(t *testing.T) {
 	for _, tc := range []struct {
 		desc   string
 		logs   [][]byte
-		keys   int // from 1 on
+		keys   int // the keys from 1 to this one are recovered
 		damage bool
 	}{
 		{"one log", [][]byte{logOf(t, 1, 2)}, 2, false},
@@ -201,7 +202,7 @@ func TestLogsAfterMissingOne(t *testing.T) {
 	}
 }
 
-// checkKeys checks that the keys 1 to n are there and no others.
+// checkKeys checks that the database holds the keys 1 to n and no others.
 func checkKeys(t *testing.T, db *DB, n int) {
 	t.Helper()
 	it, err := db.NewIter(nil)
@@ -222,9 +223,9 @@ func checkKeys(t *testing.T, db *DB, n int) {
 	}
 }
 
-// slowLogs returns a file system on which, once begin has been called, the sync of the
-// current log and the creation of tables block until release is closed. begin syncs first,
-// so that the log is synced when it is full.
+// slowLogs returns a file system on which, once begin has been called, the sync of the current log
+// and the creation of tables block until release is closed. begin first does a synced write,
+// without which the full log would not be synced.
 func slowLogs(t *testing.T) (mem *vfstest.Mem, o *Options, begin func(db *DB, err error), began, release chan struct{}) {
 	mem = vfstest.NewMem()
 	faulty := vfstest.Inject(mem)
@@ -269,8 +270,8 @@ func awaitLogAfter(t *testing.T, mem *vfstest.Mem, num uint64) {
 	}
 }
 
-// fillLog writes keys without Sync until there is a new log and the sync of the
-// old one has begun, and returns how many.
+// fillLog writes keys without Sync until there is a new log and the sync of the old one has begun,
+// and returns the number of keys.
 func fillLog(t *testing.T, db *DB, began chan struct{}) (n int) {
 	t.Helper()
 	for old := db.commit.log.Num(); db.commit.log.Num() == old; {
@@ -283,8 +284,9 @@ func fillLog(t *testing.T, db *DB, began chan struct{}) (n int) {
 	return n
 }
 
-// Writers continue while the full log is being synced. A power cut then may lose its end
-// and keep later writes.
+// TestPowerCutBetweenLogs checks that writers continue while the full log is being synced. A power
+// cut may then lose its end and keep later writes; what is recovered must be a prefix of the
+// writes.
 func TestPowerCutBetweenLogs(t *testing.T) {
 	mem, o, begin, began, release := slowLogs(t)
 	db := mustOpen(t, "db", o)
@@ -329,8 +331,8 @@ func TestPowerCutBetweenLogs(t *testing.T) {
 	mustClose(t, db)
 }
 
-// Once the old log is on disk the next write adds a mark, even if nothing is synced: from
-// then on, a missing end of the old log is damage.
+// TestMarkForOldLog checks that, once the old log is on disk, the next write adds a sync mark, even
+// if nothing is synced: from then on, a missing end of the old log is damage.
 func TestMarkForOldLog(t *testing.T) {
 	mem, o, begin, began, release := slowLogs(t)
 	db := mustOpen(t, "db", o)
@@ -371,7 +373,8 @@ func TestMarkForOldLog(t *testing.T) {
 	}
 }
 
-// A write with Sync to the new log waits until the old one is on disk.
+// TestSyncWaitsForOldLog checks that a write with Sync to the new log waits until the old one is on
+// disk.
 func TestSyncWaitsForOldLog(t *testing.T) {
 	mem, o, begin, began, release := slowLogs(t)
 	db := mustOpen(t, "db", o)
@@ -394,13 +397,13 @@ func TestSyncWaitsForOldLog(t *testing.T) {
 	mustClose(t, db)
 }
 
-// If the sync of the old log fails, no write is accepted after it (I5), including one with
-// Sync that was waiting for it; nor does Flush return without an error.
+// TestOldLogFails checks that, if the sync of the old log fails, no write is accepted after it
+// (I5), including one with Sync that was waiting for it, and that Flush returns an error.
 func TestOldLogFails(t *testing.T) {
 	for name, wait := range map[string]func(db *DB) error{
 		"a synced write": func(db *DB) error { return db.Put([]byte("waits"), nil, Sync) },
 		"Flush":          func(db *DB) error { return db.Flush() },
-		"a write": func(db *DB) (err error) { // which does not wait for the old log: one comes after its sync
+		"a write": func(db *DB) (err error) { // none waits for the old log, but one comes after its sync
 			for begin := time.Now(); err == nil && time.Since(begin) < 30*time.Second; {
 				err = db.Put([]byte("key001"), []byte("value"), NoSync)
 			}
@@ -415,7 +418,7 @@ func TestOldLogFails(t *testing.T) {
 		go func() { done <- wait(db) }()
 		close(release)
 		if err := <-done; !errors.Is(err, syscall.EIO) || !errors.Is(err, ErrReopen) {
-			t.Errorf("%s after it: %v", name, err)
+			t.Errorf("%s after the sync has failed: %v", name, err)
 		}
 		for _, err := range []error{db.Put([]byte("later"), nil, NoSync), db.Put([]byte("later"), nil, Sync), db.Flush()} {
 			if !errors.Is(err, syscall.EIO) || !errors.Is(err, ErrReopen) {
@@ -429,7 +432,7 @@ func TestOldLogFails(t *testing.T) {
 	}
 }
 
-// blockTables blocks the creation of tables until release is called, which may make it
+// blockTables blocks the creation of the first table until release is called, which may make it
 // fail, and counts the syncs of each log.
 func blockTables(t *testing.T) (mem *vfstest.Mem, o *Options, blocked chan struct{}, release func(error), syncs func() map[string]int) {
 	mem = vfstest.NewMem()
@@ -463,7 +466,7 @@ func blockTables(t *testing.T) (mem *vfstest.Mem, o *Options, blocked chan struc
 	}
 }
 
-// fillMemtables writes keys without Sync until n memtables are full, and returns how many.
+// fillMemtables writes keys without Sync until n memtables are full, and counts the keys.
 func fillMemtables(t *testing.T, db *DB, n int) (keys int) {
 	t.Helper()
 	for ; n > 0; n-- {
@@ -477,7 +480,8 @@ func fillMemtables(t *testing.T, db *DB, n int) (keys int) {
 	return keys
 }
 
-// Without writes with Sync, no log is synced after its header: its memtable is soon in a table.
+// TestUnsyncedLogs checks that, without writes with Sync, no log is synced after its header: its
+// memtable is soon in a table.
 func TestUnsyncedLogs(t *testing.T) {
 	_, o, blocked, release, syncs := blockTables(t)
 	db := mustOpen(t, "db", o)
@@ -497,7 +501,8 @@ func TestUnsyncedLogs(t *testing.T) {
 	mustClose(t, db)
 }
 
-// A write with Sync makes all earlier ones durable, however many logs they are in.
+// TestSyncReachesAllLogs checks that a write with Sync makes all earlier ones durable, however many
+// logs they are in.
 func TestSyncReachesAllLogs(t *testing.T) {
 	mem, o, blocked, release, _ := blockTables(t)
 	db := mustOpen(t, "db", o)
@@ -508,7 +513,7 @@ func TestSyncReachesAllLogs(t *testing.T) {
 	}
 	re := mustOpen(t, "db", uncached(mem.CrashImage(mem.NumOps(), vfstest.LoseUnsynced)))
 	if logs := re.Metrics().Recovery.Logs; logs < 3 {
-		t.Errorf("%d logs", logs)
+		t.Errorf("recovery read only %d logs", logs)
 	}
 	checkKeys(t, re, n)
 	mustClose(t, re)
@@ -516,7 +521,8 @@ func TestSyncReachesAllLogs(t *testing.T) {
 	mustClose(t, db)
 }
 
-// A power cut leaves a prefix of the writes, however many logs had not been synced.
+// TestPowerCutAmongLogs checks that a power cut leaves a prefix of the writes, however many logs
+// had not been synced.
 func TestPowerCutAmongLogs(t *testing.T) {
 	mem, o, blocked, release, _ := blockTables(t)
 	db := mustOpen(t, "db", o)
@@ -555,8 +561,8 @@ func scanned(t *testing.T, db *DB) (n int) {
 	return n
 }
 
-// Memtables that wait together become one table, in which newer entries hide older ones and
-// snapshots see what they saw.
+// TestMemtablesFlushedTogether checks that memtables that wait together become one table, in which
+// newer entries hide older ones and snapshots see what they saw.
 func TestMemtablesFlushedTogether(t *testing.T) {
 	_, o, blocked, release, _ := blockTables(t)
 	db := mustOpen(t, "db", o)
@@ -576,7 +582,7 @@ func TestMemtablesFlushedTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := fillMemtables(t, db, 1)
-	release(syscall.EIO) // it is retried, with both
+	release(syscall.EIO) // the flush is retried, with both memtables
 	for db.bg.waitFlushed() != nil {
 	}
 	if m := db.Metrics(); m.Flushes != 1 || m.Levels[0].Tables != 1 || m.Memory.Memtables > 3*uint64(o.MemtableBytes) {
@@ -594,7 +600,7 @@ func TestMemtablesFlushedTogether(t *testing.T) {
 		}
 	}
 	if got := scanned(t, db); got < n {
-		t.Errorf("%d keys, of at least %d", got, n)
+		t.Errorf("%d keys, want at least %d", got, n)
 	}
 	snap.Close()
 	mustClose(t, db)

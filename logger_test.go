@@ -86,9 +86,8 @@ func editFile(t *testing.T, fs vfs.FS, kind manifest.FileKind, edit func(b []byt
 	}
 }
 
-// TestNilLoggerWarns checks that a database without a logger is not silent about
-// damage: slog.Default() gets the warnings and errors, and nothing else. A discard
-// logger silences them.
+// TestNilLoggerWarns checks that a database without a logger is not silent about damage:
+// slog.Default() gets the warnings and errors, and nothing else. A discard logger silences them.
 func TestNilLoggerWarns(t *testing.T) {
 	cut := func(b []byte) []byte { return b[:len(b)-1] }
 	torn := func(b []byte) []byte { return cut(bytes.TrimRight(b, "\x00")) } // the zeros after the last record are allocated space

@@ -37,8 +37,8 @@ func crashedLog(t *testing.T) (dir, log string) {
 	return dir, logs[0]
 }
 
-// TestLogTail: zeros after the records of a log are unused space. Zeros between records
-// are damage if a sync mark follows.
+// TestLogTail checks that zeros after the records of a log are unused space, and that zeros between
+// records are damage if a sync mark follows.
 func TestLogTail(t *testing.T) {
 	for _, tc := range []struct {
 		desc   string
@@ -93,7 +93,7 @@ func TestLogTail(t *testing.T) {
 				t.Fatal(err)
 			}
 			if r := db.Metrics().Recovery; len(r.Torn) != tc.torn || r.Logs != 1 || r.Batches != tc.keys {
-				t.Errorf("%d batches in %d logs, torn: %v", r.Batches, r.Logs, r.Torn)
+				t.Errorf("%d batches in %d logs, Torn is %v", r.Batches, r.Logs, r.Torn)
 			}
 			found := 0
 			for i := range 100 {
@@ -101,7 +101,7 @@ func TestLogTail(t *testing.T) {
 				case err != nil:
 					t.Error(err)
 				case ok && found < i:
-					t.Errorf("key %d is there and an earlier one is not", i)
+					t.Errorf("key %d is there, but an earlier one is not", i)
 				case ok:
 					found++
 				}

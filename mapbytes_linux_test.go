@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// mappedTables returns how many of a directory's tables the process has mapped. It includes
-// removed ones.
+// mappedTables returns how many tables of a directory the process has mapped, including removed
+// ones.
 func mappedTables(t *testing.T, dir string) int {
 	t.Helper()
 	maps, err := os.ReadFile("/proc/self/maps")
@@ -43,8 +43,8 @@ func openTables(t *testing.T, dir string) (n int) {
 	return n
 }
 
-// TestMapBytes: tables are mapped while all of them together fit into MapBytes, and none is
-// once they do not; removed tables no longer count.
+// TestMapBytes checks that tables are mapped while all of them together fit into MapBytes, and that
+// none is mapped once they do not; removed tables no longer count.
 func TestMapBytes(t *testing.T) {
 	const limit = 1 << 20
 	dir := t.TempDir()
@@ -59,7 +59,7 @@ func TestMapBytes(t *testing.T) {
 		for range 2 {
 			for i := range keys {
 				if v, err := db.Get(fmt.Appendf(nil, "%d", i)); err != nil || len(v) != 200 {
-					t.Fatalf("%d bytes, %v", len(v), err)
+					t.Fatalf("Get: %d bytes, %v", len(v), err)
 				}
 			}
 		}
@@ -67,7 +67,7 @@ func TestMapBytes(t *testing.T) {
 		deadline := time.Now().Add(10 * time.Second)
 		for !want(mappedTables(t, dir)) || openTables(t, dir) > len(db.Tables()) {
 			if time.Now().After(deadline) {
-				t.Fatalf("of %d tables %d are mapped and %d open", len(db.Tables()), mappedTables(t, dir), openTables(t, dir))
+				t.Fatalf("of %d tables, %d are mapped and %d are open", len(db.Tables()), mappedTables(t, dir), openTables(t, dir))
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -87,7 +87,7 @@ func TestMapBytes(t *testing.T) {
 	check(func(mapped int) bool { return mapped == 0 })
 	mustClose(t, db)
 	if mapped, open := mappedTables(t, dir), openTables(t, dir); mapped != 0 || open != 0 {
-		t.Errorf("after Close %d tables are mapped and %d open", mapped, open)
+		t.Errorf("after Close, %d tables are mapped and %d are open", mapped, open)
 	}
 	o.MapBytes = 4 * limit
 	db = mustOpen(t, dir, o)

@@ -11,8 +11,8 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// TestMappedTableTruncated: lookups, scans and compactions of tables that are truncated
-// while open, mapped or not, return errors, and the process does not crash.
+// TestMappedTableTruncated checks that lookups, scans and compactions of tables that are truncated
+// while open, mapped or not, return errors instead of crashing the process.
 func TestMappedTableTruncated(t *testing.T) {
 	for _, mapBytes := range []int64{0, -1, 100_000} {
 		t.Run(fmt.Sprint(mapBytes), func(t *testing.T) {
@@ -39,7 +39,7 @@ func TestMappedTableTruncated(t *testing.T) {
 			}
 			tables := db.Tables() // the directory may still have others, which are about to be removed
 			if len(tables) < 4 {
-				t.Fatalf("%d tables", len(tables))
+				t.Fatalf("only %d tables", len(tables))
 			}
 			for _, table := range tables {
 				if err := os.Truncate(table.Path, 10_000); err != nil {

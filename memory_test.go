@@ -9,8 +9,8 @@ import (
 	"weak"
 )
 
-// TestResolveMemory: the defaults are small if there is little memory, and bounded if there is
-// much.
+// TestResolveMemory checks that the defaults are small if there is little memory, and bounded if
+// there is much.
 func TestResolveMemory(t *testing.T) {
 	mapped := func(n int64) int64 {
 		if math.MaxInt == math.MaxInt32 {
@@ -45,27 +45,28 @@ func TestResolveMemory(t *testing.T) {
 		given := Options{Memory: 64 << 20, MemtableBytes: 1 << 20, CacheBytes: -1, MapBytes: -1}
 		want := given
 		if given.resolveMemory(c.limit, 0); given.Memory != want.Memory || given.MemtableBytes != want.MemtableBytes || given.CacheBytes != want.CacheBytes || given.MapBytes != want.MapBytes || given.cacheGrows {
-			t.Errorf("%d bytes of memory: what was given became %+v", c.limit, given)
+			t.Errorf("%d bytes of memory: the options that were set became %+v", c.limit, given)
 		}
 	}
 	// A small address space: mappings leave three quarters of it to the heap.
 	var o Options
 	if o.resolveMemory(1<<30, 1<<30); o.MapBytes != mapped(1<<28) {
-		t.Errorf("tables may take %d of 2^30 addresses", o.MapBytes)
+		t.Errorf("mapped tables may take %d of 2^30 addresses", o.MapBytes)
 	}
 }
 
-// TestDivideMemory: memtables come first, three of them with an eighth more each, then the least
-// block cache, then indexes, which get up to half of the rest, and which are assumed to take it while
-// tables are being loaded. Filters get what is left, and so does a block cache that grows, if there
-// are no filters. All of that counts twice, since it is in the heap.
+// TestDivideMemory checks how memory is divided: memtables come first, three of them with an eighth
+// more each, then the minimum of the block cache, then indexes, which get up to half of the rest
+// and are assumed to take all of it while tables are being loaded. Filters get what is left, and so
+// does a block cache that can grow, if there are no filters. All of that counts twice, since it is
+// in the heap.
 func TestDivideMemory(t *testing.T) {
 	for _, c := range []struct {
 		memory, cache                   int64
 		memtable                        int
 		spare, filters, loading, growth int64
 	}{
-		{1 << 20, 32 << 10, 1 << 20, 256 << 10, 128 << 10, 64 << 10, 128 << 10}, // a quarter, at least
+		{1 << 20, 32 << 10, 1 << 20, 256 << 10, 128 << 10, 64 << 10, 128 << 10}, // the minimum of a quarter
 		{4 << 20, -1, 64 << 10, 3664 << 10, 1832 << 10, 916 << 10, 0},           // no cache
 		{4 << 20, 100 << 10, 64 << 10, 3464 << 10, 1732 << 10, 866 << 10, 1732 << 10},
 		{6 << 20, 1 << 20, 256 << 10, 2368 << 10, 1184 << 10, 592 << 10, 1184 << 10},
@@ -73,7 +74,7 @@ func TestDivideMemory(t *testing.T) {
 		d := &DB{opts: Options{Memory: c.memory, MemtableBytes: c.memtable, CacheBytes: c.cache, BlockCache: NewBlockCache(0), cacheGrows: c.cache > 0}}
 		d.loader.done = make(chan struct{})
 		if got := d.opts.spareMemory(); got != c.spare {
-			t.Errorf("%d bytes, memtables of %d, a cache of %d: %d to spare; want %d", c.memory, c.memtable, c.cache, got, c.spare)
+			t.Errorf("%d bytes, memtables of %d, a cache of %d: %d are spare; want %d", c.memory, c.memtable, c.cache, got, c.spare)
 		}
 		loading := d.divideMemory()
 		close(d.loader.done)
@@ -83,23 +84,23 @@ func TestDivideMemory(t *testing.T) {
 				c.memory, c.memtable, c.cache, loading, filters, c.loading, c.filters)
 		}
 		if got := d.opts.BlockCache.Capacity(); got != max(c.cache, 0)+c.growth {
-			t.Errorf("%d bytes, memtables of %d, a cache of %d: it grows to %d; want %d", c.memory, c.memtable, c.cache, got, c.cache+c.growth)
+			t.Errorf("%d bytes, memtables of %d, a cache of %d: the cache grows to %d; want %d", c.memory, c.memtable, c.cache, got, max(c.cache, 0)+c.growth)
 		}
 		d.opts.FilterMemory = 1000
 		if got := d.divideMemory(); got != 1000 || d.filters.Limit() != 1000 {
-			t.Errorf("filters get %d of %d bytes although their option is 1000", got, c.memory)
+			t.Errorf("filters get %d of %d bytes although FilterMemory is 1000", got, c.memory)
 		}
 	}
 }
 
-// TestGarbageOf: for what is all that is live, the garbage is all that the heap takes beyond it: dead
-// objects, the unused parts of pages, and free pages.
+// TestGarbageOf checks that, given the size of everything live, garbageOf returns the rest of the
+// heap: dead objects, the unused parts of pages, and free pages.
 func TestGarbageOf(t *testing.T) {
 	live, dead := make([]byte, 24<<20), make([]byte, 64<<20)
 	runtime.KeepAlive(dead)
 	dead = nil
 	var got, want int64
-	for range 10 { // other goroutines allocate, and the system gets free pages back
+	for range 10 { // other goroutines allocate, and free pages are returned to the system
 		runtime.GC()
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
@@ -119,8 +120,8 @@ func TestGarbageOf(t *testing.T) {
 }
 
 // TestMemoryIsACap writes and reads a database whose indexes and filters do not fit into
-// Options.Memory, and checks throughout that the memory held stays within it, and that everything
-// is found.
+// Options.Memory, and checks throughout that what it holds stays within it, and that all keys are
+// found.
 func TestMemoryIsACap(t *testing.T) {
 	o := &Options{Memory: 3 << 20, MemtableBytes: 128 << 10, TableBytes: 256 << 10, BlockBytes: 128}
 	db := mustOpen(t, t.TempDir(), o)
@@ -136,7 +137,7 @@ func TestMemoryIsACap(t *testing.T) {
 			slack += 2 << 10 * uint64(l.Tables)
 		}
 		if held := m.Total() - m.Garbage; held > uint64(o.Memory)/gcFactor+slack {
-			t.Fatalf("%s %d: %d bytes are held, of %d: %+v", when, i, held, o.Memory/gcFactor, m)
+			t.Fatalf("%s %d: %d bytes are held, want at most %d: %+v", when, i, held, uint64(o.Memory)/gcFactor+slack, m)
 		}
 	}
 	for i := range keys {
@@ -166,7 +167,8 @@ func TestMemoryIsACap(t *testing.T) {
 	}
 }
 
-// TestFlushedMemtableIsFreed: nothing keeps the memory of a memtable that has been flushed.
+// TestFlushedMemtableIsFreed checks that nothing keeps a memtable in memory once it has been
+// flushed.
 func TestFlushedMemtableIsFreed(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &Options{cleanNow: true})
 	defer mustClose(t, db)
@@ -185,8 +187,8 @@ func TestFlushedMemtableIsFreed(t *testing.T) {
 	t.Error("the memtable is still reachable")
 }
 
-// TestMemoryOfSmallIndexes: small indexes stay in memory whatever their limit is, and filters get
-// the rest, but at least a quarter.
+// TestMemoryOfSmallIndexes checks that small indexes stay in memory, whatever their limit is, and
+// that filters get the rest, but at least a quarter.
 func TestMemoryOfSmallIndexes(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &Options{Memory: 1 << 20, MemtableBytes: 64 << 10, TableBytes: 64 << 10, BlockBytes: 128})
 	defer mustClose(t, db)
@@ -208,12 +210,12 @@ func TestMemoryOfSmallIndexes(t *testing.T) {
 		t.Fatalf("indexes take %d bytes; want more than %d", indexes, rest/2)
 	}
 	if filters != max(rest-indexes, rest/4) {
-		t.Errorf("filters may take %d bytes beside indexes of %d, of %d in all", filters, indexes, rest)
+		t.Errorf("filters may take %d bytes, with indexes of %d and %d for both", filters, indexes, rest)
 	}
 }
 
-// TestCheckpointCache: a checkpoint does not change the size of the block cache, which has grown
-// into what filters leave.
+// TestCheckpointCache checks that a checkpoint does not change the size of a block cache that has
+// grown into what filters leave.
 func TestCheckpointCache(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &Options{Memory: 16 << 20})
 	defer mustClose(t, db)
@@ -233,6 +235,6 @@ func TestCheckpointCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	if after := db.opts.BlockCache.Capacity(); after != before || db.filters.HeldBytes() == 0 {
-		t.Errorf("the cache had %d bytes and has %d beside filters of %d", before, after, db.filters.HeldBytes())
+		t.Errorf("the cache had %d bytes and has %d, with filters of %d", before, after, db.filters.HeldBytes())
 	}
 }

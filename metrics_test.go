@@ -9,8 +9,8 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// TestBlockMetrics: databases that share a block cache count their own reads and hits, and the
-// whole cache.
+// TestBlockMetrics checks that databases that share a block cache count their own reads and hits,
+// but the bytes of the whole cache.
 func TestBlockMetrics(t *testing.T) {
 	cache := sift.NewBlockCache(1 << 20)
 	var dbs [2]*sift.DB
@@ -35,15 +35,16 @@ func TestBlockMetrics(t *testing.T) {
 			t.Errorf("%d blocks of %d bytes were read, %d came from the cache; want 1 and %d", m.BlockReads, m.BlockReadBytes, m.CacheHits, hits)
 		}
 		if other.BlockReads != 0 || other.BlockReadBytes != 0 || other.CacheHits != 0 {
-			t.Errorf("of the other database %d blocks were read, %d came from the cache", other.BlockReads, other.CacheHits)
+			t.Errorf("the other database counts %d blocks read and %d cache hits", other.BlockReads, other.CacheHits)
 		}
 		if held := uint64(cache.Bytes()); held == 0 || m.Memory.BlockCache != held || other.Memory.BlockCache != held {
-			t.Errorf("the cache holds %d bytes, and the databases count %d and %d", held, m.Memory.BlockCache, other.Memory.BlockCache)
+			t.Errorf("the cache holds %d bytes, but the databases count %d and %d", held, m.Memory.BlockCache, other.Memory.BlockCache)
 		}
 	}
 }
 
-// TestLogBytes: LogBytes counts what writes add to the log, and neither flushes nor compactions.
+// TestLogBytes checks that LogBytes counts what writes add to the log, but neither flushes nor
+// compactions.
 func TestLogBytes(t *testing.T) {
 	db, err := sift.OpenMemory(&sift.Options{DisableAutoCompaction: true})
 	if err != nil {
@@ -51,7 +52,7 @@ func TestLogBytes(t *testing.T) {
 	}
 	defer mustClose(t, db)
 	if n := db.Metrics().LogBytes; n != 0 {
-		t.Errorf("%d bytes before the first write", n)
+		t.Errorf("LogBytes is %d before the first write", n)
 	}
 	var b sift.Batch
 	b.Put([]byte("key"), make([]byte, 1000))
@@ -66,11 +67,12 @@ func TestLogBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := db.Metrics().LogBytes; n != logged {
-		t.Errorf("%d bytes, and %d after a compaction", logged, n)
+		t.Errorf("LogBytes was %d, and is %d after a compaction", logged, n)
 	}
 }
 
-// TestDontFillCache: a scan with DontFillCache adds no blocks to the block cache, and others do.
+// TestDontFillCache checks that a scan with DontFillCache adds no blocks to the block cache, and
+// that other scans do.
 func TestDontFillCache(t *testing.T) {
 	cache := sift.NewBlockCache(1 << 20)
 	db, err := sift.OpenMemory(&sift.Options{BlockCache: cache, DisableAutoCompaction: true})
@@ -92,8 +94,8 @@ func TestDontFillCache(t *testing.T) {
 	}
 }
 
-// TestFilterCounts: positives of a filter are true or false ones, and lookups without a filter are
-// counted apart.
+// TestFilterCounts checks that positives of a filter are counted as true or false ones, and lookups
+// without a filter separately.
 func TestFilterCounts(t *testing.T) {
 	for _, p := range []filter.Policy{alwaysYes{}, filter.None()} {
 		db, err := sift.OpenMemory(&sift.Options{Filter: p, DisableAutoCompaction: true})

@@ -96,7 +96,7 @@ func checkClean(t testing.TB, dir string, opts *sift.Options) {
 		t.Errorf("check: %v", err)
 	}
 	for _, n := range report.Notes {
-		t.Errorf("check noted on a database that was closed cleanly: %s", n)
+		t.Errorf("check: a note about a database that was closed cleanly: %s", n)
 	}
 }
 
@@ -110,13 +110,13 @@ func (m *model) open() {
 
 func (m *model) close() {
 	for _, s := range m.snaps {
-		m.no(s.snap.Close())
+		m.noError(s.snap.Close())
 	}
 	for _, it := range m.iters {
-		m.no(it.it.Close())
+		m.noError(it.it.Close())
 	}
 	m.snaps, m.iters = nil, nil
-	m.no(m.db.Close())
+	m.noError(m.db.Close())
 }
 
 func (m *model) reopen() {
@@ -124,7 +124,7 @@ func (m *model) reopen() {
 	m.open()
 }
 
-func (m *model) no(err error) {
+func (m *model) noError(err error) {
 	m.t.Helper()
 	if err != nil {
 		m.t.Error(err)
@@ -166,11 +166,11 @@ func (m *model) step() {
 	switch n := m.rng.IntN(1000); {
 	case n < 350:
 		k, v := m.key(), m.value()
-		m.no(m.db.Put(k, v, m.writeOptions()))
+		m.noError(m.db.Put(k, v, m.writeOptions()))
 		m.want[string(k)] = string(v)
 	case n < 480:
 		k := m.key()
-		m.no(m.db.Delete(k, m.writeOptions()))
+		m.noError(m.db.Delete(k, m.writeOptions()))
 		delete(m.want, string(k))
 	case n < 520:
 		var b sift.Batch
@@ -185,7 +185,7 @@ func (m *model) step() {
 				m.want[string(k)] = string(v)
 			}
 		}
-		m.no(m.db.Write(&b, m.writeOptions()))
+		m.noError(m.db.Write(&b, m.writeOptions()))
 	case n < 800:
 		m.compareGet(m.db, m.key(), m.want)
 	case n < 830:
@@ -196,7 +196,7 @@ func (m *model) step() {
 		} else {
 			i := m.rng.IntN(len(m.snaps))
 			m.compareScan(m.snaps[i].snap, m.snaps[i].want)
-			m.no(m.snaps[i].snap.Close())
+			m.noError(m.snaps[i].snap.Close())
 			m.snaps = slices.Delete(m.snaps, i, i+1)
 		}
 	case n < 880 && len(m.snaps) > 0:
@@ -207,15 +207,15 @@ func (m *model) step() {
 	case n < 985:
 		m.moveIter()
 	case n < 989:
-		m.no(m.db.Flush())
+		m.noError(m.db.Flush())
 	case n < 991:
 		from, to := m.key(), m.key()
 		if bytes.Compare(from, to) > 0 {
 			from, to = to, from
 		}
-		m.no(m.db.Compact(context.Background(), from, to))
+		m.noError(m.db.Compact(context.Background(), from, to))
 	case n < 992:
-		m.no(m.db.Compact(context.Background(), nil, nil))
+		m.noError(m.db.Compact(context.Background(), nil, nil))
 	case n < 993:
 		m.reopen()
 	case n < 994:
@@ -251,7 +251,7 @@ func (m *model) compareMany() {
 		keys[i] = m.key()
 	}
 	values, err := m.db.GetMany(keys)
-	m.no(err)
+	m.noError(err)
 	for i, k := range keys {
 		w, there := m.want[string(k)]
 		if there != (values[i] != nil) || string(values[i]) != w {
@@ -288,9 +288,9 @@ func (m *model) compareScan(db getter, want map[string]string) {
 		}
 	}
 	if i != 0 {
-		m.t.Errorf("scan backwards: stopped with %d keys to come", i)
+		m.t.Errorf("scan backwards: stopped %d keys too early", i)
 	}
-	m.no(it.Close())
+	m.noError(it.Close())
 }
 
 func (m *model) compareAll() {
@@ -309,11 +309,11 @@ func (m *model) openIter() {
 		if m.rng.IntN(2) == 0 {
 			o, mi := m.iterRange()
 			mi.it = m.iters[i].it
-			m.no(mi.it.Reset(o))
+			m.noError(mi.it.Reset(o))
 			m.iters[i] = mi
 			return
 		}
-		m.no(m.iters[i].it.Close())
+		m.noError(m.iters[i].it.Close())
 		m.iters = slices.Delete(m.iters, i, i+1)
 		return
 	}
@@ -389,7 +389,7 @@ func (m *model) moveIter() {
 			mi.pos--
 		}
 	}
-	m.no(mi.it.Err())
+	m.noError(mi.it.Err())
 	if mi.pos < 0 || mi.pos >= len(mi.keys) {
 		if mi.it.Valid() {
 			m.t.Errorf("%s: at %q; want to be at no key", what, mi.it.Key())

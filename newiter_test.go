@@ -10,8 +10,8 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// TestNewIterMoves checks that a new iterator is before the first key, as in goleveldb,
-// and that Next and Prev return from past an end.
+// TestNewIterMoves checks that a new iterator is before the first key, as in goleveldb, and that
+// Next and Prev return from past an end.
 func TestNewIterMoves(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), nil)
 	defer mustClose(t, db)
@@ -81,15 +81,15 @@ func TestNewIterMoves(t *testing.T) {
 	}
 	mustClose(t, it)
 	if it.Err() != nil {
-		t.Errorf("a closed iterator: %v", it.Err())
+		t.Errorf("Err of a closed iterator: %v", it.Err())
 	}
 	if it.Next() || it.Prev() || it.Err() != sift.ErrClosed {
-		t.Errorf("a closed iterator moves: %v", it.Err())
+		t.Errorf("a closed iterator moves, or has another error than ErrClosed: %v", it.Err())
 	}
 }
 
-// TestFailedIterStays checks that a failed iterator is at neither end: Next and Prev do
-// not skip damage.
+// TestFailedIterStays checks that a failed iterator is at neither end: Next and Prev must not skip
+// damage.
 func TestFailedIterStays(t *testing.T) {
 	dir := t.TempDir()
 	db := mustOpen(t, dir, nil)
@@ -104,7 +104,7 @@ func TestFailedIterStays(t *testing.T) {
 	mustClose(t, db)
 	tables, err := filepath.Glob(filepath.Join(dir, "*.ldb"))
 	if err != nil || len(tables) != 1 {
-		t.Fatalf("tables %v, %v", tables, err)
+		t.Fatalf("table files %v, %v", tables, err)
 	}
 	data, err := os.ReadFile(tables[0])
 	if err != nil {

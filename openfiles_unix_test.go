@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestFewDescriptors opens, reads, scans, writes and compacts a database with more tables
-// than the process may have descriptors.
+// TestFewDescriptors opens, reads, scans, writes and compacts a database with more tables than the
+// process may have descriptors.
 func TestFewDescriptors(t *testing.T) {
 	const dirEnv = "SIFT_TEST_FEW_DESCRIPTORS"
 	dir := os.Getenv(dirEnv)
@@ -32,7 +32,7 @@ func TestFewDescriptors(t *testing.T) {
 	}
 	db := mustOpen(t, dir, &Options{TableBytes: 2 << 10, DisableCompression: true, CacheBytes: -1})
 	if n := len(db.Tables()); n < 200 {
-		t.Fatalf("%d tables", n)
+		t.Fatalf("only %d tables", n)
 	}
 	for i := range 6000 {
 		if _, err := db.Get(fmt.Appendf(nil, "key%05d", i*7919%6000)); err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// TestOptionBounds: the least and the greatest value of each option are valid, and those beyond
-// them are not.
+// TestOptionBounds checks that the least and the greatest value of each option are valid, and that
+// those beyond them are not.
 func TestOptionBounds(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -45,7 +45,7 @@ func TestOptionBounds(t *testing.T) {
 	}
 }
 
-// TestOptionDefaults: options that are not set have the values that their comments name.
+// TestOptionDefaults checks that options that are not set have their documented defaults.
 func TestOptionDefaults(t *testing.T) {
 	r, err := (&Options{Memory: 1 << 30}).resolve()
 	if err != nil {
@@ -77,7 +77,8 @@ func TestOptionDefaults(t *testing.T) {
 	}
 }
 
-// TestCompactConfig: tables may have a sixteenth of Memory, and level 1 has at least four memtables.
+// TestCompactConfig checks that the size of tables is limited to a sixteenth of Memory, and that
+// level 1 has room for at least four memtables.
 func TestCompactConfig(t *testing.T) {
 	d := &DB{opts: Options{Memory: 1 << 30, MemtableBytes: 1000, TableBytes: 2000, L0Tables: 3, LevelBaseBytes: 5000, LevelMultiplier: 7}}
 	want := compact.Config{L0Trigger: 3, LevelBaseBytes: 5000, LevelBaseMin: 4000, LevelMultiplier: 7, TableBytes: 2000, MaxTableBytes: 67_108_864}
@@ -86,8 +87,8 @@ func TestCompactConfig(t *testing.T) {
 	}
 }
 
-// TestFlushFilter: if Filter is not set, level 0 has the filter for flushes and the other levels
-// the default; if it is, all levels have it.
+// TestFlushFilter checks that, if Filter is not set, level 0 has the filter for flushes and the
+// other levels have the default; if it is set, all levels have it.
 func TestFlushFilter(t *testing.T) {
 	for _, o := range []Options{{}, {Filter: filter.Bloom(7)}} {
 		r, err := o.resolve()
@@ -108,7 +109,8 @@ func TestFlushFilter(t *testing.T) {
 	}
 }
 
-// TestNoCache: a negative CacheBytes is no cache; any other, and the default, is one of that size.
+// TestNoCache checks that a negative CacheBytes means no cache, and that a positive one is the size
+// of the cache.
 func TestNoCache(t *testing.T) {
 	for bytes, want := range map[int64]int64{-1: 0, 1: 1, 1 << 20: 1 << 20} {
 		o := Options{CacheBytes: bytes}
@@ -117,38 +119,39 @@ func TestNoCache(t *testing.T) {
 			t.Fatal(err)
 		}
 		if bytes < 0 && r.BlockCache != nil || bytes > 0 && (r.BlockCache == nil || r.BlockCache.Capacity() != want) {
-			t.Errorf("CacheBytes %d: %v", bytes, r.BlockCache)
+			t.Errorf("CacheBytes %d: the cache is %v", bytes, r.BlockCache)
 		}
 	}
 }
 
-// TestCollects: the heap is collected when enough large values have been dropped since the last
-// time, and not when none have.
+// TestCollects checks that the heap is collected once enough large values have been dropped since
+// the last collection, and not before.
 func TestCollects(t *testing.T) {
 	var c collector
 	if c.drop(minDropped/largeCopies - 1) {
-		t.Error("less than the minimum is enough")
+		t.Error("the heap is collected below the minimum")
 	}
 	if !c.drop(1 << 40) {
-		t.Error("a TiB is not enough")
+		t.Error("the heap is not collected after a TiB")
 	}
 	c.collect()
 	if n := c.dropped.Load(); n != 0 {
-		t.Errorf("%d bytes are left", n)
+		t.Errorf("%d dropped bytes are left after a collection", n)
 	}
 }
 
-// TestFits: a batch may take all of the largest memtable, and no more.
+// TestFits checks that a batch may take all of the largest memtable, and no more.
 func TestFits(t *testing.T) {
 	d := &DB{opts: Options{arenaBytes: 1000}}
 	for n, want := range map[int]bool{0: true, 1000: true, 1001: false} {
 		if err := d.fits(n); (err == nil) != want || err != nil && !errors.Is(err, ErrBatchTooLarge) {
-			t.Errorf("%d bytes: %v", n, err)
+			t.Errorf("a batch of %d bytes: %v", n, err)
 		}
 	}
 }
 
-// TestFilterKeyLength: a file of a secret that is a byte too short or too long is damaged.
+// TestFilterKeyLength checks that a secret file that is a byte too short or too long counts as
+// damaged.
 func TestFilterKeyLength(t *testing.T) {
 	mem := vfstest.NewMem()
 	if err := mem.MkdirAll("db"); err != nil {
@@ -160,13 +163,13 @@ func TestFilterKeyLength(t *testing.T) {
 	path := oneFile(t, mem, "")
 	whole := readFile(t, mem, path)
 	if len(whole) != filterKeyLen {
-		t.Fatalf("%d bytes", len(whole))
+		t.Fatalf("the file has %d bytes", len(whole))
 	}
 	for n, want := range map[int]bool{filterKeyLen - 1: false, filterKeyLen: true, filterKeyLen + 1: false, filterKeyLen + 2: false} {
 		writeFile(t, mem, path, append(slices.Clone(whole), 0, 0)[:n])
 		s, err := readFilterKey(mem, path)
 		if (err == nil) != want || err != nil && !errors.Is(err, ErrCorruption) || want && s != (filter.Secret{1}) {
-			t.Errorf("%d bytes: %v", n, err)
+			t.Errorf("a file of %d bytes: %v", n, err)
 		}
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// TestRangeFilterHidesNoKey compares scans of ranges with a sorted list, over keys of
-// several shapes, some of which have tombstones in upper levels.
+// TestRangeFilterHidesNoKey compares scans of ranges with a sorted list, over keys of several
+// shapes, some of which have tombstones in upper levels.
 func TestRangeFilterHidesNoKey(t *testing.T) {
 	shapes := map[string]func(rng *rand.Rand) []byte{
 		"binary":      func(rng *rand.Rand) []byte { return binary.BigEndian.AppendUint64(nil, rng.Uint64N(1<<20)<<8) },
@@ -102,7 +102,7 @@ func TestRangeFilterHidesNoKey(t *testing.T) {
 						t.Errorf("HasPrefix of a key = %v, %v", got, err)
 					}
 					if m := db.Metrics(); m.RangeProbes == 0 || m.Memory.RangeFilters == 0 {
-						t.Errorf("range filters were probed %d times, and take %d bytes", m.RangeProbes, m.Memory.RangeFilters)
+						t.Errorf("range filters were probed %d times and take %d bytes", m.RangeProbes, m.Memory.RangeFilters)
 					}
 					mustClose(t, db)
 					checkClean(t, dir, o)
@@ -112,8 +112,8 @@ func TestRangeFilterHidesNoKey(t *testing.T) {
 	}
 }
 
-// TestRangeFilterReadsNoBlock: HasRange and iterators find out that a range of one
-// entity is absent without reading a block.
+// TestRangeFilterReadsNoBlock checks that HasRange and iterators find out without reading a block
+// that a range within one entity is empty.
 func TestRangeFilterReadsNoBlock(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{RangeFilter: filter.Range(20, 0), CacheBytes: -1})
 	defer mustClose(t, db)
@@ -147,6 +147,6 @@ func TestRangeFilterReadsNoBlock(t *testing.T) {
 		t.Errorf("%d absent ranges took %d block reads", ranges, reads)
 	}
 	if useful := m.RangeUseful - before.RangeUseful; useful < 2*ranges*99/100 {
-		t.Errorf("of %d probes %d excluded the range", 2*ranges, useful)
+		t.Errorf("of %d probes, %d excluded the range", 2*ranges, useful)
 	}
 }

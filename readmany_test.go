@@ -20,7 +20,7 @@ type orderedFile struct {
 	*readOrder
 }
 
-// readOrder records what happens to files.
+// readOrder counts the prefetches and reads of files, and records their order.
 type readOrder struct {
 	mu sync.Mutex
 	readCounts
@@ -29,8 +29,8 @@ type readOrder struct {
 
 type readCounts struct {
 	prefetched int // ranges prefetched before the first read
-	later      int // and after it
-	mostInARow int // the most prefetched without a read in between
+	later      int // ranges prefetched after it
+	mostInARow int // the most ranges prefetched without a read in between
 	reads      int
 }
 
@@ -55,7 +55,7 @@ func (f orderedFile) ReadAt(p []byte, off int64) (int, error) {
 	return f.ReaderAt.ReadAt(p, off)
 }
 
-// take returns what happened since the last take.
+// take returns the counts since the last take.
 func (o *readOrder) take() readCounts {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -64,7 +64,7 @@ func (o *readOrder) take() readCounts {
 	return was
 }
 
-// TestManyPrefetch: GetMany prefetches all blocks before it reads the first.
+// TestManyPrefetch checks that GetMany prefetches all blocks before it reads the first.
 func TestManyPrefetch(t *testing.T) {
 	const n = 64
 	var data bytes.Buffer
@@ -105,7 +105,8 @@ func TestManyPrefetch(t *testing.T) {
 	}
 }
 
-// orderReads makes the tables of db record how they are read. They have no cache.
+// orderReads replaces the readers of db's tables by ones that record how they are read, and that
+// have no cache.
 func orderReads(t *testing.T, db *DB) *readOrder {
 	t.Helper()
 	order := new(readOrder)
@@ -132,8 +133,8 @@ func orderReads(t *testing.T, db *DB) *readOrder {
 	return order
 }
 
-// TestManyLevels: GetMany prefetches the blocks of all levels before it reads the first, and
-// reads none that single lookups would not read.
+// TestManyLevels checks that GetMany prefetches the blocks of all levels before it reads the first,
+// and reads none that single lookups would not read.
 func TestManyLevels(t *testing.T) {
 	db, want := severalLevels(t, Options{Filter: filter.Ribbon(20), LevelFilters: []filter.Policy{filter.Ribbon(20)}})
 	defer mustClose(t, db)
@@ -164,13 +165,13 @@ func TestManyLevels(t *testing.T) {
 		}
 	}
 	if got := order.take(); got.prefetched == 0 || got.later > 0 || got.reads > oneByOne.reads {
-		t.Errorf("%d blocks prefetched before the first read and %d after it, %d read, and %d one by one",
+		t.Errorf("%d blocks prefetched before the first read and %d after it; %d read, and %d by single lookups",
 			got.prefetched, got.later, got.reads, oneByOne.reads)
 	}
 }
 
-// TestManyRounds: if filters exclude little or nothing, GetMany searches level after level, and
-// never prefetches more than maxAhead blocks.
+// TestManyRounds checks that GetMany searches level after level if filters exclude little or
+// nothing, and that it never prefetches more than maxAhead blocks.
 func TestManyRounds(t *testing.T) {
 	for name, p := range map[string]filter.Policy{"no filters": filter.None(), "weak filters": filter.Ribbon(1)} {
 		t.Run(name, func(t *testing.T) {

@@ -17,9 +17,9 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// deepDatabase creates a database with a table in each of the levels, oldest table
-// first; levels must not ascend. Each table sets or deletes half of the keys, so the
-// contents, which it returns, depend on all of them.
+// deepDatabase creates a database with a table in each of the levels, which must not ascend: the
+// first table is the oldest. Each table sets or deletes half of the keys, so the contents, which
+// are returned, depend on all of them.
 func deepDatabase(t *testing.T, fs vfs.FS, levels []int) map[string]string {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(uint64(len(levels)), 3))
@@ -102,9 +102,9 @@ func wantContents(t *testing.T, what string, db *DB, want map[string]string) {
 	}
 }
 
-// TestDeepLevels checks that a database with tables in levels deeper than LevelDB's, as
-// goleveldb creates them, can be read, and that an Open for writing reduces the levels,
-// whenever the power is cut meanwhile.
+// TestDeepLevels checks that a database with tables in levels deeper than LevelDB's, as goleveldb
+// creates them, can be read, and that an Open for writing reduces the levels, whenever the power is
+// cut meanwhile.
 func TestDeepLevels(t *testing.T) {
 	for _, levels := range [][]int{
 		{7}, {9, 3, 0}, {8, 6, 5, 4, 3, 2, 0, 0}, {7, 6, 5, 4, 3, 2, 1, 0}, {13, 12, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0},
@@ -125,7 +125,7 @@ func TestDeepLevels(t *testing.T) {
 				mustCheck(t, "db", uncached(fs))
 				state, err := manifest.Load(fs, "db")
 				if err != nil || state.Deep != nil {
-					t.Fatalf("%s: still deep: %v, %v", what, state, err)
+					t.Fatalf("%s: there are still too many levels: %v, %v", what, state, err)
 				}
 				names, err := fs.List("db")
 				if err != nil {
@@ -138,7 +138,7 @@ func TestDeepLevels(t *testing.T) {
 					}
 				}
 				if files != state.Version.NumTables() {
-					t.Errorf("%s: %d tables are named, of %v", what, state.Version.NumTables(), names)
+					t.Errorf("%s: the MANIFEST names %d tables, and the files are %v", what, state.Version.NumTables(), names)
 				}
 			}
 			img := disk()
@@ -184,8 +184,8 @@ func TestDeepLevels(t *testing.T) {
 	}
 }
 
-// TestDeepDamaged opens a deep tree with unreadable tables: other levels are merged,
-// and if there are none, the error says why.
+// TestDeepDamaged opens a tree that is too deep and has unreadable tables: two other levels must be
+// merged; if there are none, the error must say why.
 func TestDeepDamaged(t *testing.T) {
 	for _, c := range []struct {
 		damaged []int // indices of tables, oldest first
@@ -212,7 +212,7 @@ func TestDeepDamaged(t *testing.T) {
 			}
 			mustClose(t, db)
 		} else if !errors.Is(err, ErrCorruption) {
-			t.Errorf("no two levels can be merged, and Open: %v", err)
+			t.Errorf("Open when no two levels can be merged: %v", err)
 		}
 		if open := faulty.OpenFiles(); len(open) > 0 {
 			t.Errorf("left open: %v", open)
@@ -220,8 +220,8 @@ func TestDeepDamaged(t *testing.T) {
 	}
 }
 
-// TestDeepLevelsLeaveNothingOpen: merged tables are closed, even if they were merged again, which
-// happens if twenty levels become six.
+// TestDeepLevelsLeaveNothingOpen checks that merged tables are closed, even those that are merged
+// again, as happens when twenty levels become six.
 func TestDeepLevelsLeaveNothingOpen(t *testing.T) {
 	mem := vfstest.NewMem()
 	var levels []int
@@ -238,7 +238,7 @@ func TestDeepLevelsLeaveNothingOpen(t *testing.T) {
 	}
 	names = slices.DeleteFunc(names, func(name string) bool { return filepath.Ext(name) != ".ldb" })
 	if n := db.state.Load().version.NumTables(); len(names) != n {
-		t.Errorf("%d tables, and files %q", n, names)
+		t.Errorf("%d tables, but files %q", n, names)
 	}
 	mustClose(t, db)
 	if open := faulty.OpenFiles(); len(open) > 0 {
@@ -246,8 +246,8 @@ func TestDeepLevelsLeaveNothingOpen(t *testing.T) {
 	}
 }
 
-// TestSmallestPair: the first of the pairs of adjacent levels with the fewest bytes is chosen, of
-// those whose tables can all be read.
+// TestSmallestPair checks that, of the pairs of adjacent levels whose tables can all be read, the
+// first of those with the fewest bytes is chosen.
 func TestSmallestPair(t *testing.T) {
 	readable := new(table)
 	readable.reader.Store(new(sstable.Reader))
@@ -270,7 +270,7 @@ func TestSmallestPair(t *testing.T) {
 		}
 		got, err := smallestPair(levels)
 		if (err == nil) != (c.want >= 0) || err == nil && got != c.want {
-			t.Errorf("%v, level %d is damaged: %d, %v; want %d", c.sizes, c.damaged, got, err, c.want)
+			t.Errorf("sizes %v, level %d is damaged: %d, %v; want %d", c.sizes, c.damaged, got, err, c.want)
 		}
 		if err != nil && (!errors.Is(err, ErrCorruption) || !strings.Contains(err.Error(), fmt.Sprintf("%d levels, more than %d", len(levels)+1, manifest.NumLevels))) {
 			t.Errorf("%v: %v", c.sizes, err)

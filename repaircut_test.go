@@ -14,7 +14,7 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// noLinks is a file system without hard links.
+// noLinks returns fs without hard links.
 func noLinks(fs vfs.FS) vfs.FS {
 	faulty := vfstest.Inject(fs)
 	faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Err: syscall.EPERM, Match: func(op vfstest.Op) bool { return op.Kind == vfstest.OpLink }})
@@ -40,8 +40,8 @@ func oldFiles(t *testing.T, fs vfs.FS) map[string]string {
 	return files
 }
 
-// missingFiles returns the names of files that are not, with the contents they had, in
-// the database's directory or in lost.
+// missingFiles returns the names of the files that are neither in the database's directory nor in
+// lost with their old contents.
 func missingFiles(t *testing.T, fs vfs.FS, want map[string]string) (missing []string) {
 	t.Helper()
 	var places []string
@@ -62,10 +62,10 @@ func missingFiles(t *testing.T, fs vfs.FS, want map[string]string) (missing []st
 	return missing
 }
 
-// TestRepairCuts checks that Repair destroys nothing, whenever the power is cut: each
-// old file is in the directory or in lost, even after the Open or second Repair that
-// follows, and everything readable is recovered. If CURRENT were switched before the old
-// files are linked, an Open after a crash in between would remove them.
+// TestRepairCuts checks that Repair destroys nothing, whenever the power is cut: each old file is
+// in the directory or in lost, even after the Open or second Repair that follows, and everything
+// readable is recovered. If CURRENT were switched before the old files are linked, an Open after a
+// crash in between would remove them.
 func TestRepairCuts(t *testing.T) {
 	const n = 150
 	for _, links := range []bool{true, false} {
@@ -89,7 +89,7 @@ func TestRepairCuts(t *testing.T) {
 		}
 		ended := img.NumOps()
 		if ended-begun < 20 {
-			t.Fatalf("only %d operations", ended-begun)
+			t.Fatalf("Repair made only %d disk operations", ended-begun)
 		}
 		opened := 0
 		for ops := begun; ops <= ended; ops++ {
@@ -117,7 +117,7 @@ func TestRepairCuts(t *testing.T) {
 				}
 				mustClose(t, db)
 				if m := missingFiles(t, cut, old); len(m) > 0 {
-					t.Fatalf("%s, and then opened: neither in the directory nor in lost: %v", what, m)
+					t.Fatalf("%s, after an Open: neither in the directory nor in lost: %v", what, m)
 				}
 			}
 		}
@@ -127,8 +127,8 @@ func TestRepairCuts(t *testing.T) {
 	}
 }
 
-// TestRepairClosesFirst checks that Repair neither renames nor removes a file that it
-// holds open, which Windows refuses.
+// TestRepairClosesFirst checks that Repair neither renames nor removes a file that it holds open,
+// which Windows refuses.
 func TestRepairClosesFirst(t *testing.T) {
 	mem := crashedDisk(t, vfstest.NewMem())
 	faulty := vfstest.Inject(mem)
@@ -144,19 +144,19 @@ func TestRepairClosesFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(faulty.Failed()) > 0 {
-		t.Errorf("on open files: %v", faulty.Failed())
+		t.Errorf("renames or removals of open files: %v", faulty.Failed())
 	}
 	names, err := mem.List("db")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(names) > 7 { // more than CURRENT, LOCK, lost, a MANIFEST, a log and the tables
-		t.Errorf("old files stay: %v", names)
+		t.Errorf("old files are left: %v", names)
 	}
 }
 
-// TestRepairRemovesWhatItWrote: a Repair that fails leaves no new tables and logs, which the next
-// one would read, and keep in lost.
+// TestRepairRemovesWhatItWrote checks that a Repair that fails leaves no new tables and logs, which
+// the next one would read and keep in lost.
 func TestRepairRemovesWhatItWrote(t *testing.T) {
 	mem := vfstest.NewMem()
 	db := mustOpen(t, "db", uncached(mem))
@@ -172,7 +172,7 @@ func TestRepairRemovesWhatItWrote(t *testing.T) {
 		return op.Kind == vfstest.OpLink || op.Kind == vfstest.OpCreate && inLost
 	}})
 	if _, err := Repair("db", uncached(faulty)); !errors.Is(err, syscall.EIO) {
-		t.Errorf("Repair, and old files cannot be kept: %v", err)
+		t.Errorf("Repair when old files can be neither linked nor copied: %v", err)
 	}
 	names, err := mem.List("db")
 	if err != nil {
@@ -180,13 +180,13 @@ func TestRepairRemovesWhatItWrote(t *testing.T) {
 	}
 	names = slices.DeleteFunc(names, func(name string) bool { return name == lostDir })
 	if !slices.Equal(names, old) {
-		t.Errorf("files %q, and before Repair %q", names, old)
+		t.Errorf("files after Repair: %q; before: %q", names, old)
 	}
 	if open := faulty.OpenFiles(); len(open) > 0 {
 		t.Errorf("left open: %v", open)
 	}
 
-	// Further attempts link the old files to names that those before them have not taken.
+	// Further attempts link the old files to names that earlier ones have not taken.
 	copied := false
 	faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool {
 		copied = copied || op.Kind == vfstest.OpCreate && filepath.Base(filepath.Dir(op.Name)) == lostDir
@@ -194,7 +194,7 @@ func TestRepairRemovesWhatItWrote(t *testing.T) {
 	}})
 	for range 3 {
 		if _, err := Repair("db", uncached(faulty)); !errors.Is(err, syscall.EIO) || copied {
-			t.Errorf("Repair, and lost cannot be synced: %v, copied: %t", err, copied)
+			t.Errorf("Repair when lost cannot be synced: %v, copied: %t", err, copied)
 		}
 	}
 	db = mustOpen(t, "db", uncached(mem))

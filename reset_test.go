@@ -12,7 +12,7 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// keysOf returns the keys that Next moves to, one after another.
+// keysOf returns the keys that Next moves to until the end, each followed by a space.
 func keysOf(t *testing.T, it *sift.Iter) (keys string) {
 	t.Helper()
 	for it.Next() {
@@ -38,8 +38,8 @@ func putKeys(t *testing.T, db *sift.DB, keys ...string) {
 	}
 }
 
-// TestReset: an iterator that was reset is like a new one, whether its ranges were empty
-// before or afterwards, and whatever happened to tables and memtables meanwhile.
+// TestReset checks that an iterator that was reset is like a new one, whether its range was empty
+// before or is now, and whatever has happened to tables and memtables meanwhile.
 func TestReset(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{Prefix: sift.FixedPrefix(1)})
 	defer mustClose(t, db)
@@ -92,7 +92,7 @@ func TestReset(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := keysOf(t, it); got != "b1 c1 "+string(long)+" " {
-			t.Errorf("from b1: %q", got)
+			t.Errorf("after Reset to start at b1: %q", got)
 		}
 		it.Last()
 		it.Prev()
@@ -100,7 +100,7 @@ func TestReset(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := keysOf(t, it); got != "a1 a2 b1 " {
-			t.Errorf("up to c1: %q", got)
+			t.Errorf("after Reset to end before c1: %q", got)
 		}
 		if err := db.Flush(); err != nil {
 			t.Fatal(err)
@@ -112,7 +112,7 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// TestResetHoldsNoTables: an iterator that is reset after a compaction no longer keeps
+// TestResetHoldsNoTables checks that an iterator that is reset after a compaction no longer keeps
 // older tables.
 func TestResetHoldsNoTables(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), nil)
@@ -142,7 +142,7 @@ func TestResetHoldsNoTables(t *testing.T) {
 	}
 	for i := 0; exists(first); i++ {
 		if i == 1000 {
-			t.Fatal("an old table is still there")
+			t.Fatal("an old table is still there after Reset")
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -151,8 +151,8 @@ func TestResetHoldsNoTables(t *testing.T) {
 	}
 }
 
-// TestResetOfViews: Reset uses the snapshot or transaction that the iterator is from, and
-// fails when that has ended.
+// TestResetOfViews checks that Reset uses the snapshot or transaction that the iterator belongs to,
+// and fails when that has ended.
 func TestResetOfViews(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), nil)
 	putKeys(t, db, "a")
@@ -194,7 +194,7 @@ func TestResetOfViews(t *testing.T) {
 		}
 	}
 	if err := in.Reset(&sift.IterOptions{Prefix: []byte("b")}); err != nil || in.First() {
-		t.Errorf("of a transaction: at %q, %v", in.Key(), err)
+		t.Errorf("a reset iterator of a transaction is at %q, %v", in.Key(), err)
 	}
 	// Before Reset, the iterator passed over a key that has been deleted since.
 	if err := tx.Commit(); !errors.Is(err, sift.ErrConflict) {
@@ -210,7 +210,7 @@ func TestResetOfViews(t *testing.T) {
 	open := over(db, "b")
 	mustClose(t, db)
 	if err := open.Reset(nil); !errors.Is(err, sift.ErrClosed) {
-		t.Errorf("of a closed database: %v", err)
+		t.Errorf("Reset of an iterator of a closed database: %v", err)
 	}
 	open.Close()
 }
@@ -243,14 +243,14 @@ func TestResetAllocates(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(100, func() {
 		if it.Reset(absent) != nil || it.First() {
-			t.Error("it has found something")
+			t.Error("an absent prefix is found")
 		}
 	}); n != 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("Reset: %v allocations", n)
 	}
 	if n := testing.AllocsPerRun(100, func() {
 		if has, err := db.HasPrefix(absent.Prefix); has || err != nil {
-			t.Error("it has found something")
+			t.Error("an absent prefix is found")
 		}
 	}); n != 0 {
 		t.Errorf("HasPrefix: %v allocations", n)

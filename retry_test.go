@@ -19,7 +19,7 @@ import (
 func TestWorthLogging(t *testing.T) {
 	var r retries
 	now := time.Unix(0, 0)
-	lines := func(from, to int) (logged []int) { // a failure a second
+	lines := func(from, to int) (logged []int) { // one failure per second
 		for i := from; i < to; i++ {
 			if r.worthLogging(fmt.Errorf("create %06d.ldb: %w", i, syscall.ENOSPC), now.Add(time.Duration(i)*time.Second)) {
 				logged = append(logged, i)
@@ -31,7 +31,7 @@ func TestWorthLogging(t *testing.T) {
 		t.Errorf("logged at %s, want %s", got, want)
 	}
 	if other := errors.New("read: input/output error"); !r.worthLogging(other, now.Add(250*time.Second)) || r.worthLogging(other, now.Add(250*time.Second)) {
-		t.Error("another error is not logged once")
+		t.Error("another error is not logged exactly once")
 	}
 	if got := fmt.Sprint(lines(250, 253)); got != "[250 251]" {
 		t.Errorf("the first error again: logged at %s", got)
@@ -41,12 +41,12 @@ func TestWorthLogging(t *testing.T) {
 	}
 }
 
-// A flush or compaction that keeps failing is logged from time to time. When the fault
-// is gone, the next Flush or write makes it retry.
+// TestRepeatedFailures checks that a flush or compaction that keeps failing is logged from time to
+// time, and that the next Flush or write retries it when the fault is gone.
 func TestRepeatedFailures(t *testing.T) {
 	for _, c := range []struct {
 		what string
-		auto bool // compactions
+		auto bool // whether compactions are automatic
 		ask  func(db *DB) error
 	}{
 		{"flush failed", false, (*DB).Flush},
@@ -85,16 +85,16 @@ func TestRepeatedFailures(t *testing.T) {
 			fails := func(n int64) {
 				for n += failed.Load(); failed.Load() < n; time.Sleep(time.Millisecond) {
 					if err := c.ask(db); !errors.Is(err, ErrTryAgain) {
-						t.Fatalf("while it fails: %v", err)
+						t.Fatalf("the call while the fault lasts: %v", err)
 					}
 					if time.Since(begin) > time.Minute {
-						t.Fatalf("only %d tries", failed.Load())
+						t.Fatalf("only %d failures", failed.Load())
 					}
 				}
 			}
 			fails(50)
 			n := strings.Count(out.String(), c.what)
-			reminders := bits.Len(uint(time.Since(begin) / firstReminder)) // no fewer than were due then
+			reminders := bits.Len(uint(time.Since(begin) / firstReminder)) // at least as many as were due
 			if n == 0 || n > 1+reminders {
 				t.Errorf("%d failures are logged %d times, with %d reminders due", failed.Load(), n, reminders)
 			}
@@ -107,7 +107,7 @@ func TestRepeatedFailures(t *testing.T) {
 			fs.SetFaults()
 			for err := c.ask(db); err != nil; err = c.ask(db) {
 				if !errors.Is(err, ErrTryAgain) || time.Since(begin) > time.Minute {
-					t.Fatalf("when the fault is gone: %v", err)
+					t.Fatalf("the call when the fault is gone: %v", err)
 				}
 				time.Sleep(time.Millisecond)
 			}
@@ -116,8 +116,8 @@ func TestRepeatedFailures(t *testing.T) {
 	}
 }
 
-// TestRetryPauseEnds: however long the pause after a failure has become, a caller that gets its
-// error, a job and Close end it at once.
+// TestRetryPauseEnds checks that a caller that gets the error, a job, and Close end the pause after
+// a failure at once, however long it has become.
 func TestRetryPauseEnds(t *testing.T) {
 	for what, end := range map[string]func(d *DB){
 		"a write": func(d *DB) {
@@ -127,7 +127,7 @@ func TestRetryPauseEnds(t *testing.T) {
 		},
 		"a job": func(d *DB) {
 			ctx, cancel := context.WithCancel(context.Background())
-			go func() { synctest.Wait(); cancel() }() // nobody performs it
+			go func() { synctest.Wait(); cancel() }() // no goroutine runs the job
 			if err := d.do(ctx, nil); !errors.Is(err, context.Canceled) {
 				t.Error(err)
 			}

@@ -20,8 +20,8 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// inChild reports whether this process runs only the test. If not, it runs the test in such a
-// process.
+// inChild reports whether this process runs only this test. If not, it runs the test in a process
+// of its own.
 func inChild(t *testing.T) bool {
 	const env = "SIFT_TEST_MEMORY"
 	if os.Getenv(env) != "" {
@@ -53,15 +53,15 @@ func anonymous(t *testing.T) uint64 {
 			return kb << 10
 		}
 	}
-	t.Skip("no figure of anonymous memory")
+	t.Skip("smaps_rollup has no figure of anonymous memory")
 	return 0
 }
 
-// TestMemoryMetrics: Metrics.Memory is within a tenth of the process's memory, in a process
-// that does nothing else, has filled its cache and a memtable, and has compacted before.
+// TestMemoryMetrics checks that Metrics.Memory is within a tenth of the process's memory, in a
+// process that does nothing else, has filled its cache and a memtable, and has compacted before.
 func TestMemoryMetrics(t *testing.T) {
 	if testing.Short() {
-		t.Skip("the race detector, which the short tests run under, needs memory, too")
+		t.Skip("the race detector, which the short tests run under, takes memory of its own")
 	}
 	if !inChild(t) {
 		return
@@ -71,14 +71,14 @@ func TestMemoryMetrics(t *testing.T) {
 	before := anonymous(t)
 	check := func(when string, db *sift.DB) {
 		t.Helper()
-		for range 3 { // pools release their memory in the second
+		for range 3 { // pools release their memory in the second round
 			debug.FreeOSMemory()
 		}
 		has := anonymous(t) - before
 		m := db.Metrics().Memory
-		t.Logf("%s: the process has %.1f MiB more than at first, by Metrics %.1f: %+v", when, float64(has)/(1<<20), float64(m.Total())/(1<<20), m)
+		t.Logf("%s: the process has %.1f MiB more than at first, and Metrics says %.1f: %+v", when, float64(has)/(1<<20), float64(m.Total())/(1<<20), m)
 		if total := m.Total(); total < has-has/10 || total > has+has/10 {
-			t.Errorf("%s: %d bytes, by Metrics %d", when, has, total)
+			t.Errorf("%s: the process has %d bytes more, and Metrics says %d", when, has, total)
 		}
 	}
 	o := &sift.Options{CacheBytes: 48 << 20, MemtableBytes: 8 << 20}
@@ -113,11 +113,11 @@ func TestMemoryMetrics(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestLargeValuesMemory: memory for large values is returned to the system soon after they
-// are flushed.
+// TestLargeValuesMemory checks that memory for large values is returned to the system soon after
+// they are flushed.
 func TestLargeValuesMemory(t *testing.T) {
 	if testing.Short() {
-		t.Skip("the race detector, which the short tests run under, needs memory, too")
+		t.Skip("the race detector, which the short tests run under, takes memory of its own")
 	}
 	if !inChild(t) {
 		return
@@ -153,7 +153,7 @@ func TestLargeValuesMemory(t *testing.T) {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	t.Logf("%d MiB more than at first when all was written, %d afterwards", peak>>20, has>>20)
+	t.Logf("%d MiB more than at first after all writes, %d after the flush", peak>>20, has>>20)
 	if has > most {
 		t.Errorf("the process keeps %d bytes more than at first", has)
 	}
@@ -211,13 +211,13 @@ func TestFilterMemoryMetrics(t *testing.T) {
 		}
 		t.Logf("limit %d MiB: the process has %.1f MiB more than at first, Metrics says %.1f: %+v", limit>>20, float64(has)/(1<<20), float64(total)/(1<<20), db.Metrics().Memory)
 		if !within() {
-			t.Errorf("limit %d: %d bytes, and Metrics says %d", limit, has, total)
+			t.Errorf("limit %d: the process has %d bytes more, and Metrics says %d", limit, has, total)
 		}
 		mustClose(t, db)
 	}
 }
 
-// TestManyDatabases: a process can have hundreds of databases with default options.
+// TestManyDatabases checks that a process can have hundreds of databases with default options.
 func TestManyDatabases(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector, which the short tests run under, takes memory of its own")

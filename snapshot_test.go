@@ -22,8 +22,8 @@ func (p *hookedPrefix) PrefixLen(key []byte) int {
 	return p.Prefixer.PrefixLen(key)
 }
 
-// TestSnapshotClosedMeanwhile: a read of a snapshot that is closed meanwhile fails. It must not
-// miss a key that a compaction has dropped since.
+// TestSnapshotClosedMeanwhile checks that a read of a snapshot that is closed meanwhile fails. It
+// must not miss a key that a compaction has dropped since.
 func TestSnapshotClosedMeanwhile(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	prefix := &hookedPrefix{Prefixer: FixedPrefix(1)}
@@ -100,7 +100,8 @@ func TestSnapshotClosedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestSnapshotSequence: the sequence number of a snapshot is that of the last write before it.
+// TestSnapshotSequence checks that the sequence number of a snapshot is that of the last write
+// before it.
 func TestSnapshotSequence(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -113,14 +114,14 @@ func TestSnapshotSequence(t *testing.T) {
 		}
 		s := db.Snapshot()
 		if n := s.Sequence(); n != before+uint64(b.Len()) || n != db.Metrics().LastSequence {
-			t.Errorf("a snapshot after %d operations from %d on has the number %d", b.Len(), before, n)
+			t.Errorf("a snapshot after %d operations at sequence number %d has the number %d", b.Len(), before, n)
 		}
 		s.Close()
 	}
 }
 
-// TestSnapshotClose: a second Close does nothing, even if another snapshot is of the same moment.
-// Reads of a closed snapshot fail, and its iterators continue.
+// TestSnapshotClose checks that a second Close does nothing, even if another snapshot has the same
+// sequence number. Reads of a closed snapshot fail, and its iterators continue.
 func TestSnapshotClose(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -135,7 +136,7 @@ func TestSnapshotClose(t *testing.T) {
 		}
 	}
 	if n := db.Metrics().Snapshots; n != 1 {
-		t.Errorf("%d snapshots are open", n)
+		t.Errorf("%d snapshots are open, want 1", n)
 	}
 	if err := errors.Join(db.Put(key, []byte("new"), NoSync), db.Compact(context.Background(), nil, nil)); err != nil {
 		t.Fatal(err)

@@ -16,12 +16,12 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// The disk fails at one operation of a call, for each operation in turn: the call
-// returns the error, except for the operations listed here.
+// TestNoErrorIsSwallowed fails each disk operation of a call in turn: the call must return the
+// error, except for the operations listed here.
 func TestNoErrorIsSwallowed(t *testing.T) {
 	// Open ignores tables that cannot be opened; lookups report them.
 	tables := map[string]int{"size .ldb": anyNumber, "open .ldb": anyNumber, "read .ldb": anyNumber}
-	// Orphans that cannot be removed are removed by the next Open.
+	// The next Open removes orphans that cannot be removed now.
 	old := func(names ...string) map[string]int {
 		m := map[string]int{"list db": 1}
 		for _, name := range names {
@@ -29,7 +29,7 @@ func TestNoErrorIsSwallowed(t *testing.T) {
 		}
 		return m
 	}
-	// Errors of closing do not matter for files that were only read, or synced before.
+	// Errors of Close do not matter for files that were only read, or synced before.
 	rewritten := map[string]int{"close .ldb": anyNumber, "remove .ldb": anyNumber}
 	read := map[string]int{"close .ldb": anyNumber, "unlock LOCK": 1}
 	// Reading ahead loads a table; if that fails, the read itself tries again.
@@ -39,12 +39,12 @@ func TestNoErrorIsSwallowed(t *testing.T) {
 	unopened := map[string]int{"close .ldb": anyNumber}
 	repaired := map[string]int{"close .ldb": anyNumber, "close .log": 2}
 	for _, name := range []string{".ldb", ".log", "MANIFEST-"} {
-		repaired["link "+name] = anyNumber   // it is copied then
-		repaired["remove "+name] = anyNumber // the next Open does it
+		repaired["link "+name] = anyNumber   // the file is copied instead
+		repaired["remove "+name] = anyNumber // the next Open removes the file
 	}
 	for _, c := range []struct {
 		name   string
-		before func(t *testing.T, mem *vfstest.Mem) *vfstest.Mem // what is on the disk
+		before func(t *testing.T, mem *vfstest.Mem) *vfstest.Mem // returns the disk
 		open   bool                                              // the call is made on an open database
 		o      func(o *Options)
 		call   func(db *DB, o *Options) error
@@ -52,14 +52,14 @@ func TestNoErrorIsSwallowed(t *testing.T) {
 		silent map[string]int // how many operations of a kind and name may fail without an error
 	}{
 		{name: "Open of nothing", before: emptyDisk, call: openAndLeave, least: 40, silent: old("MANIFEST-")},
-		{name: "Open", before: closedDisk, call: openAndLeave, least: 40, silent: more(tables, old("MANIFEST-", ".log"))},
-		{name: "Open after a crash", before: crashedDisk, call: openAndLeave, least: 40, silent: more(tables, old("MANIFEST-", ".log"))},
+		{name: "Open", before: closedDisk, call: openAndLeave, least: 40, silent: union(tables, old("MANIFEST-", ".log"))},
+		{name: "Open after a crash", before: crashedDisk, call: openAndLeave, least: 40, silent: union(tables, old("MANIFEST-", ".log"))},
 		{name: "Open for reading", before: crashedDisk, o: readOnly, call: openAndLeave, least: 30, silent: tables},
-		{name: "Open with keyed filters", before: closedDisk, o: keyed, call: openAndLeave, least: 40, silent: more(tables, old("MANIFEST-", ".log"))},
-		{name: "Open of keyed filters", before: keyedDisk, call: openAndLeave, least: 40, silent: more(tables, old("MANIFEST-", ".log"))},
-		{name: "Open of too many levels", before: deepDisk, call: openAndLeave, least: 40, silent: more(tables, map[string]int{"list db": 1, "remove .log": 1, "remove MANIFEST-": 2, "close .ldb": 2, "remove .ldb": 2})},
-		{name: "Flush", before: closedDisk, open: true, call: putAndFlush, least: 20, silent: more(old(".log"), map[string]int{"close .log": 1})},
-		{name: "Close", before: closedDisk, open: true, call: putAndClose, least: 20, silent: more(old(".log"), map[string]int{"close .log": 1})},
+		{name: "Open with keyed filters", before: closedDisk, o: keyed, call: openAndLeave, least: 40, silent: union(tables, old("MANIFEST-", ".log"))},
+		{name: "Open of keyed filters", before: keyedDisk, call: openAndLeave, least: 40, silent: union(tables, old("MANIFEST-", ".log"))},
+		{name: "Open of too many levels", before: deepDisk, call: openAndLeave, least: 40, silent: union(tables, map[string]int{"list db": 1, "remove .log": 1, "remove MANIFEST-": 2, "close .ldb": 2, "remove .ldb": 2})},
+		{name: "Flush", before: closedDisk, open: true, call: putAndFlush, least: 20, silent: union(old(".log"), map[string]int{"close .log": 1})},
+		{name: "Close", before: closedDisk, open: true, call: putAndClose, least: 20, silent: union(old(".log"), map[string]int{"close .log": 1})},
 		{name: "Compact", before: closedDisk, open: true, o: otherFilter, call: compactAll, least: 10, silent: rewritten},
 		{name: "Compact when compacted", before: compactedDisk, open: true, o: otherFilter, call: compactAll, least: 10, silent: rewritten},
 		{name: "BuildFilters", before: closedDisk, open: true, o: otherFilter, call: buildFilters, least: 10, silent: rewritten},
@@ -76,8 +76,8 @@ func TestNoErrorIsSwallowed(t *testing.T) {
 		{name: "Reset", before: closedDisk, open: true, o: late, call: resetIter, least: 5},
 		{name: "HasRanges", before: closedDisk, open: true, o: late, call: hasRanges, least: 5},
 		{name: "Ingest", before: closedDisk, open: true, call: putAndIngest, least: 30, silent: map[string]int{"list db": 2, "close .log": 2, "remove .log": 2}},
-		{name: "DeleteRange", before: closedDisk, open: true, o: late, call: deleteKeys, least: 30, silent: more(prefetched(8), more(old(".log"), map[string]int{"close .log": 1}))},
-		{name: "Compact that moves a table", before: compactedDisk, open: true, o: otherFilter, call: putAndCompact, least: 20, silent: more(old(".log"), map[string]int{"close .log": 1})},
+		{name: "DeleteRange", before: closedDisk, open: true, o: late, call: deleteKeys, least: 30, silent: union(prefetched(8), union(old(".log"), map[string]int{"close .log": 1}))},
+		{name: "Compact that moves a table", before: compactedDisk, open: true, o: otherFilter, call: putAndCompact, least: 20, silent: union(old(".log"), map[string]int{"close .log": 1})},
 		{name: "Flush with a new MANIFEST", before: closedDisk, open: true, o: newManifests, call: flushTwice, least: 40, silent: map[string]int{"list db": 3, "close .log": 2, "remove .log": 2, "close MANIFEST-": 1, "remove MANIFEST-": 1}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestNoErrorIsSwallowed(t *testing.T) {
 						t.Error(err)
 					}
 					if at < c.least {
-						t.Errorf("only %d operations", at)
+						t.Errorf("the call made only %d operations", at)
 					}
 					break
 				}
@@ -136,13 +136,13 @@ func TestNoErrorIsSwallowed(t *testing.T) {
 				}
 			}
 			if !maps.Equal(silent, c.silent) {
-				t.Errorf("failed without an error: %v, want %v", silent, c.silent)
+				t.Errorf("operations that failed without an error: %v, want %v", silent, c.silent)
 			}
 		})
 	}
 }
 
-func more(a, b map[string]int) map[string]int {
+func union(a, b map[string]int) map[string]int {
 	m := maps.Clone(a)
 	maps.Copy(m, b)
 	return m
@@ -188,7 +188,7 @@ func deleteKeys(db *DB, _ *Options) error {
 	return db.DeleteRange(context.Background(), []byte("key000050"), []byte("key000150"))
 }
 
-// putAndCompact moves a table below all others.
+// putAndCompact compacts a table that overlaps no other, so that it is moved.
 func putAndCompact(db *DB, _ *Options) error {
 	return errors.Join(db.Put([]byte("z"), nil, NoSync), db.Compact(context.Background(), []byte("z"), nil))
 }
@@ -239,7 +239,7 @@ func scanAll(db *DB, _ *Options) error {
 		n++
 	}
 	if err = it.Close(); err == nil && n != swallowKeys {
-		err = fmt.Errorf("%d keys", n)
+		err = fmt.Errorf("the iterator finds %d keys", n)
 	}
 	return err
 }
@@ -253,12 +253,12 @@ func scanLoop(db *DB, _ *Options) error {
 		n++
 	}
 	if n != swallowKeys {
-		return fmt.Errorf("%d keys", n)
+		return fmt.Errorf("the scan finds %d keys", n)
 	}
 	return nil
 }
 
-// resetIter makes an iterator over nothing one over everything: a memtable and tables.
+// resetIter resets an iterator over an empty range to all keys, in a memtable and in tables.
 func resetIter(db *DB, _ *Options) error {
 	if err := db.Put([]byte("other"), nil, NoSync); err != nil {
 		return err
@@ -282,7 +282,7 @@ func hasRanges(db *DB, _ *Options) error {
 	}
 	has, err := db.HasRanges(ranges)
 	if err != nil && has != nil || err == nil && slices.Contains(has, false) {
-		return fmt.Errorf("the ranges have keys: %v, %w", has, err)
+		return fmt.Errorf("HasRanges: %v, %w", has, err)
 	}
 	return err
 }
@@ -294,7 +294,7 @@ const (
 
 func emptyDisk(_ *testing.T, mem *vfstest.Mem) *vfstest.Mem { return mem }
 
-// closedDisk has a database with tables in two levels, closed.
+// closedDisk returns a disk with a closed database that has tables in two levels.
 func closedDisk(t *testing.T, mem *vfstest.Mem) *vfstest.Mem {
 	db := mustOpen(t, "db", uncached(mem))
 	loadKeys(t, db, swallowKeys)
@@ -302,13 +302,13 @@ func closedDisk(t *testing.T, mem *vfstest.Mem) *vfstest.Mem {
 	return mem
 }
 
-// deepDisk has a database of more levels than fit.
+// deepDisk returns a disk with a database of more levels than LevelDB's.
 func deepDisk(t *testing.T, mem *vfstest.Mem) *vfstest.Mem {
 	deepDatabase(t, mem, []int{7, 6, 5, 4, 3, 2, 1})
 	return mem
 }
 
-// keyedDisk has a database with keyed filters.
+// keyedDisk returns a disk with a database that has keyed filters.
 func keyedDisk(t *testing.T, mem *vfstest.Mem) *vfstest.Mem {
 	db := mustOpen(t, "db", keyedOptions(mem))
 	loadKeys(t, db, swallowKeys)
@@ -316,7 +316,7 @@ func keyedDisk(t *testing.T, mem *vfstest.Mem) *vfstest.Mem {
 	return mem
 }
 
-// compactedDisk has a database whose tables are all in one level.
+// compactedDisk returns a disk with a database whose tables are all in one level.
 func compactedDisk(t *testing.T, mem *vfstest.Mem) *vfstest.Mem {
 	db := mustOpen(t, "db", uncached(mem))
 	loadKeys(t, db, swallowKeys)
@@ -327,7 +327,7 @@ func compactedDisk(t *testing.T, mem *vfstest.Mem) *vfstest.Mem {
 	return mem
 }
 
-// damagedDisk has a database whose MANIFEST is damaged at its beginning.
+// damagedDisk returns a disk with a database whose MANIFEST is damaged at its beginning.
 func damagedDisk(t *testing.T, mem *vfstest.Mem) *vfstest.Mem {
 	closedDisk(t, mem)
 	names, err := mem.List("db")
@@ -344,7 +344,7 @@ func damagedDisk(t *testing.T, mem *vfstest.Mem) *vfstest.Mem {
 	return mem
 }
 
-// crashedDisk has a database whose log has entries that are in no table.
+// crashedDisk returns a disk with a database whose log has entries that are in no table.
 func crashedDisk(t *testing.T, mem *vfstest.Mem) *vfstest.Mem {
 	db := mustOpen(t, "db", uncached(mem))
 	loadKeys(t, db, swallowKeys)
@@ -358,7 +358,7 @@ func crashedDisk(t *testing.T, mem *vfstest.Mem) *vfstest.Mem {
 	return img
 }
 
-// openAndLeave opens a database and closes it when nothing fails any more.
+// openAndLeave opens a database, and closes it without faults.
 func openAndLeave(_ *DB, o *Options) error {
 	db, err := Open("db", o)
 	if err != nil {

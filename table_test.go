@@ -16,8 +16,8 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// manyTables creates a database in dir whose keys, key00000 and so on, are in many tables of
-// one level >= 1.
+// manyTables creates a database in dir whose keys, key00000 and so on, are in many tables of one
+// level below level 0.
 func manyTables(t *testing.T, dir string, fsys vfs.FS, keys int) {
 	t.Helper()
 	db := mustOpen(t, dir, &Options{FS: fsys, TableBytes: 2 << 10, DisableCompression: true})
@@ -32,8 +32,8 @@ func manyTables(t *testing.T, dir string, fsys vfs.FS, keys int) {
 	mustClose(t, db)
 }
 
-// TestTransientOpenError: lookups, scans and compactions retry opening a table after a lack of
-// descriptors or an I/O error.
+// TestTransientOpenError checks that lookups, scans and compactions retry opening a table after a
+// lack of descriptors or an I/O error.
 func TestTransientOpenError(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.EIO} {
 		for _, kind := range []vfstest.OpKind{vfstest.OpOpen, vfstest.OpReadAt} {
@@ -75,8 +75,8 @@ func TestTransientOpenError(t *testing.T) {
 	}
 }
 
-// TestMaxOpenFiles: lookups in more tables than Options.MaxOpenFiles find all keys, and no more
-// table files than that are open afterwards.
+// TestMaxOpenFiles checks that lookups in more tables than Options.MaxOpenFiles find all keys and
+// leave no more table files open than that.
 func TestMaxOpenFiles(t *testing.T) {
 	const most, keys = 3, 500
 	faulty := vfstest.Inject(vfstest.NewMem())
@@ -86,7 +86,7 @@ func TestMaxOpenFiles(t *testing.T) {
 	db := mustOpen(t, "db", o)
 	defer mustClose(t, db)
 	if n := db.state.Load().version.NumTables(); n <= 2*most {
-		t.Fatalf("%d tables", n)
+		t.Fatalf("only %d tables", n)
 	}
 	for i := range keys {
 		if _, err := db.Get(fmt.Appendf(nil, "key%05d", i*7919%keys)); err != nil {
@@ -104,17 +104,17 @@ func TestMaxOpenFiles(t *testing.T) {
 	}
 }
 
-// TestDamageIsLocal: a damaged table causes errors only for keys and ranges within it, not for
-// keys between it and its neighbors.
+// TestDamageIsLocal checks that a damaged table causes errors only for keys and ranges within it,
+// not for keys between it and its neighbors.
 func TestDamageIsLocal(t *testing.T) {
 	mem := vfstest.NewMem()
 	manyTables(t, "db", mem, 500)
 	db := mustOpen(t, "db", uncached(mem))
 	tables := db.Tables()
 	if len(tables) < 4 {
-		t.Fatalf("%d tables", len(tables))
+		t.Fatalf("only %d tables", len(tables))
 	}
-	// first is before the damaged table and gap between the two.
+	// first is the table before the damaged one, and gap is a key between the two.
 	first, damaged := tables[1], tables[2]
 	gap := append(bytes.Clone(first.Largest), 0)
 	mustClose(t, db)
@@ -167,7 +167,8 @@ func TestDamageIsLocal(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestCompacted: a table is compacted if it has one entry per key and no tombstones.
+// TestCompacted checks that a table counts as compacted if it has one entry per key and no
+// tombstones.
 func TestCompacted(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -192,13 +193,13 @@ func TestCompacted(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := newest.compacted(); got != c.want {
-			t.Errorf("table %d is compacted: %v", newest.meta.Num, got)
+			t.Errorf("table %d counts as compacted: %v", newest.meta.Num, got)
 		}
 	}
 }
 
-// TestManifestTailIsReported: Open and Check report that the torn end of the MANIFEST was
-// ignored.
+// TestManifestTailIsReported checks that Open and Check report that the torn end of the MANIFEST
+// was ignored.
 func TestManifestTailIsReported(t *testing.T) {
 	dir := t.TempDir()
 	manyTables(t, dir, nil, 10)
@@ -208,7 +209,7 @@ func TestManifestTailIsReported(t *testing.T) {
 	}
 	f, err := os.OpenFile(names[0], os.O_WRONLY|os.O_APPEND, 0)
 	if err == nil {
-		_, err = f.WriteString("\x01\x02\x03\x04\x40\x00\x01cut") // 64 bytes are announced
+		_, err = f.WriteString("\x01\x02\x03\x04\x40\x00\x01cut") // the header announces 64 bytes
 	}
 	if err == nil {
 		err = f.Close()
@@ -229,7 +230,7 @@ func TestManifestTailIsReported(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestWriteKeepsNoBatch: the write path does not keep a caller's batch in memory.
+// TestWriteKeepsNoBatch checks that the write path does not keep a caller's batch in memory.
 func TestWriteKeepsNoBatch(t *testing.T) {
 	db := mustOpen(t, "db", &Options{FS: vfstest.NewMem()})
 	var b Batch
@@ -239,7 +240,7 @@ func TestWriteKeepsNoBatch(t *testing.T) {
 	}
 	for i, part := range db.commit.parts[:cap(db.commit.parts)] {
 		if part != nil {
-			t.Errorf("part %d has %d bytes", i, len(part))
+			t.Errorf("part %d still holds %d bytes", i, len(part))
 		}
 	}
 	mustClose(t, db)

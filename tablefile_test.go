@@ -13,19 +13,19 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// TestTwoNames: if a table has a file under each of its two names, the file with the size in the
-// MANIFEST is used.
+// TestTwoNames checks that, if a table has a file under each of its two names, the file with the
+// size in the MANIFEST is used.
 func TestTwoNames(t *testing.T) {
 	const ldb, sst = "000007.ldb", "000007.sst"
 	for _, c := range []struct {
 		names     string
-		ldb, sst  int // sizes
+		ldb, sst  int // sizes in bytes
 		unsizable string
 		want      string
 		err       error
 	}{
 		{names: ldb, ldb: 10, want: ldb},
-		{names: ldb, ldb: 11, want: ldb}, // which is damaged
+		{names: ldb, ldb: 11, want: ldb}, // of the wrong size, but the only file
 		{names: sst, sst: 10, want: sst},
 		{names: ldb + sst, ldb: 10, sst: 11, want: ldb},
 		{names: ldb + sst, ldb: 11, sst: 10, want: sst},
@@ -54,13 +54,13 @@ func TestTwoNames(t *testing.T) {
 		o := tableOpener{fs: faulty, dir: "db"}
 		path, err := o.find(there, &manifest.TableMeta{Num: 7, Size: 10})
 		if !errors.Is(err, c.err) || err == nil && path != filepath.Join("db", c.want) || err != nil && path != "" {
-			t.Errorf("%+v: %q, %v", c, path, err)
+			t.Errorf("%+v: found %q, %v", c, path, err)
 		}
 	}
 }
 
-// TestTableOfAnother: a table that does not have the number or the keys that the MANIFEST says, or
-// none, is damaged.
+// TestTableOfAnother checks that a table counts as damaged if its number, size or keys are not
+// those in the MANIFEST, or if it is empty.
 func TestTableOfAnother(t *testing.T) {
 	mem := vfstest.NewMem()
 	db := mustOpen(t, "db", uncached(mem))
@@ -78,7 +78,7 @@ func TestTableOfAnother(t *testing.T) {
 	for _, c := range []struct {
 		path string
 		meta *manifest.TableMeta
-		want string // "": it is right
+		want string // "": the table is valid
 	}{
 		{whole, &manifest.TableMeta{Num: at.Num, Size: at.Size, Smallest: at.Smallest, Largest: at.Largest}, ""},
 		{whole, &manifest.TableMeta{Num: at.Num + 1, Size: at.Size, Smallest: at.Smallest, Largest: at.Largest}, "was written as table"},
@@ -98,8 +98,8 @@ func TestTableOfAnother(t *testing.T) {
 	}
 }
 
-// TestUnnamedPolicy: a table whose properties do not say which policy has built its filter has an
-// unknown one, so BuildFilters rewrites it.
+// TestUnnamedPolicy checks that a filter counts as one of an unknown policy if the table's
+// properties do not name its policy, so that BuildFilters rewrites the table.
 func TestUnnamedPolicy(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)

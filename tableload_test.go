@@ -16,7 +16,7 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// reads counts the operations on tables.
+// reads returns a fault that never strikes, and counts the operations on tables.
 func reads(ops *atomic.Int64) vfstest.Fault {
 	return vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool {
 		if onTable(op) {
@@ -26,7 +26,7 @@ func reads(ops *atomic.Int64) vfstest.Fault {
 	}}
 }
 
-// TestOpenReadsNoTable: Open does no operation on tables, however many there are.
+// TestOpenReadsNoTable checks that Open does no operations on tables, however many there are.
 func TestOpenReadsNoTable(t *testing.T) {
 	for _, o := range []Options{{}, {ReadOnly: true}, {FilterMemory: 1 << 10}} {
 		faulty := vfstest.Inject(vfstest.NewMem())
@@ -42,14 +42,14 @@ func TestOpenReadsNoTable(t *testing.T) {
 			t.Error(err)
 		}
 		if ops.Load() == 0 {
-			t.Error("Get reads no table: nothing is counted")
+			t.Error("Get does no operation on tables, so nothing is counted")
 		}
 		mustClose(t, db)
 	}
 }
 
-// TestLoadLate: everything that reads works with tables that have not been loaded, each
-// call on its own database, with and without I/O errors.
+// TestLoadLate checks that every call that reads works with tables that have not been loaded, with
+// and without I/O errors. Each call has its own database.
 func TestLoadLate(t *testing.T) {
 	const n = 300
 	key := func(i int) []byte { return fmt.Appendf(nil, "key%05d", i) }
@@ -65,7 +65,7 @@ func TestLoadLate(t *testing.T) {
 		if err := it.Close(); err != nil {
 			return err
 		} else if keys != n {
-			return fmt.Errorf("%d keys", keys)
+			return fmt.Errorf("a scan finds %d keys", keys)
 		}
 		return nil
 	}
@@ -98,7 +98,7 @@ func TestLoadLate(t *testing.T) {
 		"ApproximateSize": func(db *DB) error { // a table that cannot be loaded counts as a whole
 			size, err := db.ApproximateSize(key(n/2), key(n-1))
 			if err == nil && (size < 8<<10 || size > 60<<10) {
-				err = fmt.Errorf("%d bytes", size)
+				err = fmt.Errorf("the size is %d bytes", size)
 			}
 			return err
 		},
@@ -169,7 +169,7 @@ func TestLoadLate(t *testing.T) {
 				faulty.SetFaults()
 				if err != nil {
 					if err := call(db); err != nil {
-						t.Fatalf("again, after operation %d has failed: %v", at, err)
+						t.Fatalf("the call after operation %d has failed: %v", at, err)
 					}
 				}
 				mustClose(t, db)
@@ -184,8 +184,7 @@ func TestLoadLate(t *testing.T) {
 	}
 }
 
-// TestLoadOnce: lookups that need one table at once read its parts once, and the loader
-// does not read them again.
+// TestLoadOnce checks that concurrent lookups that need the same table read its parts once.
 func TestLoadOnce(t *testing.T) {
 	mem := vfstest.NewMem()
 	manyTables(t, "db", mem, 500)
@@ -209,12 +208,12 @@ func TestLoadOnce(t *testing.T) {
 		return ops.Load()
 	}
 	if one, many := single(1), single(16); one != many || one == 0 {
-		t.Errorf("one lookup does %d operations and 16 at once do %d", one, many)
+		t.Errorf("one lookup does %d operations, and 16 at once do %d", one, many)
 	}
 }
 
-// TestHungLoad: while the read of one table hangs, lookups in others and writes continue.
-// Close waits for the loader, which loads no further tables.
+// TestHungLoad checks that, while the read of one table hangs, lookups in others and writes
+// continue. Close waits for the loader, which loads no further tables.
 func TestHungLoad(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	manyTables(t, "db", faulty, 500)
@@ -244,7 +243,7 @@ func TestHungLoad(t *testing.T) {
 		}
 	}
 	if len(other) < 4 {
-		t.Fatalf("%d other tables", len(other))
+		t.Fatalf("only %d other tables", len(other))
 	}
 	for _, meta := range other {
 		if _, err := db.Get(base.UserKey(meta.Smallest)); err != nil {

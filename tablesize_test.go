@@ -9,8 +9,8 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// TestTableSizes: tables are larger in deeper levels, so that there are fewer of them, and all
-// keys are found.
+// TestTableSizes checks that tables are larger in deeper levels, so that there are fewer of them,
+// and that all keys are found.
 func TestTableSizes(t *testing.T) {
 	const tableBytes, keys = 2 << 10, 4000
 	db := mustOpen(t, "db", &Options{
@@ -31,7 +31,7 @@ func TestTableSizes(t *testing.T) {
 	}
 	want := uint64(tableBytes) << max(level-2, 0)
 	if mean := bytes / uint64(len(tables)); level < 4 || mean < want/2 || mean > 2*want {
-		t.Errorf("%d tables in level %d have %d bytes each, want about %d", len(tables), level, mean, want)
+		t.Errorf("%d tables down to level %d have %d bytes on average, want about %d", len(tables), level, mean, want)
 	}
 	for i := range keys {
 		if _, err := db.Get(fmt.Appendf(nil, "key%05d", i)); err != nil {

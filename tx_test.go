@@ -17,7 +17,7 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// txs runs the steps of several transactions in a given order.
+// txs is a database and helpers that run the steps of several transactions in a given order.
 type txs struct {
 	t  *testing.T
 	db *sift.DB
@@ -81,8 +81,8 @@ func (x *txs) scan(tx *sift.Tx, lower, upper string) (keys []string) {
 	return keys
 }
 
-// ends commits, and checks that this succeeds, or fails with ErrConflict.
-func (x *txs) ends(tx *sift.Tx, conflict bool) {
+// commit checks that Commit succeeds, or fails with ErrConflict.
+func (x *txs) commit(tx *sift.Tx, conflict bool) {
 	x.t.Helper()
 	err := tx.Commit()
 	if conflict && !errors.Is(err, sift.ErrConflict) || !conflict && err != nil {
@@ -90,8 +90,8 @@ func (x *txs) ends(tx *sift.Tx, conflict bool) {
 	}
 }
 
-// The anomalies of snapshot isolation, and those that it prevents only by checking
-// writes: each needs the check of reads.
+// The anomalies that snapshot isolation allows, or prevents only by checking writes: the check of
+// reads must prevent each.
 
 func TestTxLostUpdate(t *testing.T) {
 	x := newTxs(t, nil)
@@ -99,8 +99,8 @@ func TestTxLostUpdate(t *testing.T) {
 	a, b := x.begin(), x.begin()
 	x.put(a, "counter", x.get(a, "counter")+"a")
 	x.put(b, "counter", x.get(b, "counter")+"b")
-	x.ends(a, false)
-	x.ends(b, true)
+	x.commit(a, false)
+	x.commit(b, true)
 	if v := x.get(x.db, "counter"); v != "1a" {
 		t.Errorf("counter is %q", v)
 	}
@@ -117,11 +117,12 @@ func TestTxWriteSkew(t *testing.T) {
 	if x.get(b, "alice") == "on call" {
 		x.put(b, "bob", "off")
 	}
-	x.ends(a, false)
-	x.ends(b, true)
+	x.commit(a, false)
+	x.commit(b, true)
 }
 
-// A write skew over a range, into which each transaction inserts a key.
+// TestTxPhantom checks that only one of two transactions commits if each inserts a key into a range
+// that both have found empty.
 func TestTxPhantom(t *testing.T) {
 	x := newTxs(t, nil)
 	x.set("booking/09", "")
@@ -132,11 +133,12 @@ func TestTxPhantom(t *testing.T) {
 	if keys := x.scan(b, "booking/10", "booking/12"); len(keys) == 0 {
 		x.put(b, "booking/11b", "")
 	}
-	x.ends(a, false)
-	x.ends(b, true)
+	x.commit(a, false)
+	x.commit(b, true)
 }
 
-// The same with an absent key.
+// TestTxAbsentKey checks that only one of two transactions commits if each puts a key that both
+// have found absent.
 func TestTxAbsentKey(t *testing.T) {
 	x := newTxs(t, nil)
 	a, b := x.begin(), x.begin()
@@ -146,32 +148,32 @@ func TestTxAbsentKey(t *testing.T) {
 	if ok, err := b.Has([]byte("name")); !ok && err == nil {
 		x.put(b, "name", "b")
 	}
-	x.ends(a, false)
-	x.ends(b, true)
+	x.commit(a, false)
+	x.commit(b, true)
 }
 
-// Fekete, O'Neil and O'Neil, A Read-Only Transaction Anomaly Under Snapshot Isolation
-// (SIGMOD Record 2004): the report sees the deposit and not the withdrawal, whose
-// penalty is only right if it came first.
+// TestTxReadOnlyAnomaly is from Fekete, O'Neil and O'Neil, A Read-Only Transaction Anomaly Under
+// Snapshot Isolation (SIGMOD Record 2004): the report sees the deposit and not the withdrawal,
+// whose penalty is only right if it came first.
 func TestTxReadOnlyAnomaly(t *testing.T) {
 	x := newTxs(t, nil)
 	x.set("x", "0")
 	x.set("y", "0")
 	withdraw := x.begin()
 	if x.get(withdraw, "x") != "0" || x.get(withdraw, "y") != "0" {
-		t.Fatal("not 0")
+		t.Fatal("the balances are not 0")
 	}
 	deposit := x.begin()
 	x.get(deposit, "y")
 	x.put(deposit, "y", "20")
-	x.ends(deposit, false)
+	x.commit(deposit, false)
 	report := x.begin()
 	if got := x.get(report, "x") + " " + x.get(report, "y"); got != "0 20" {
 		t.Errorf("the report says %s", got)
 	}
-	x.ends(report, false)
+	x.commit(report, false)
 	x.put(withdraw, "x", "-11") // with the penalty
-	x.ends(withdraw, true)
+	x.commit(withdraw, true)
 }
 
 func TestTxBlindWritesAndReadersDoNotConflict(t *testing.T) {
@@ -184,15 +186,16 @@ func TestTxBlindWritesAndReadersDoNotConflict(t *testing.T) {
 	if x.get(b, "k") != "b" { // its own
 		t.Error("a transaction does not read its own write")
 	}
-	x.ends(b, false)
-	x.ends(a, false)
-	x.ends(r, false)
+	x.commit(b, false)
+	x.commit(a, false)
+	x.commit(r, false)
 	if v := x.get(x.db, "k"); v != "a" {
 		t.Errorf("k is %q", v)
 	}
 }
 
-// Reads of a transaction, writes of others, and whether they conflict.
+// TestTxRanges checks which writes of others conflict with what a transaction has read by
+// iterators.
 func TestTxRanges(t *testing.T) {
 	first := func(it *sift.Iter) { it.First() }
 	for _, c := range []struct {
@@ -255,11 +258,11 @@ func TestTxRanges(t *testing.T) {
 				x.set(c.write, "2")
 				err = tx.Commit()
 				if got := errors.Is(err, sift.ErrConflict); got != c.expect || !got && err != nil {
-					t.Errorf("%s, in %s, iterator open %v: %v", c.desc, where, open, err)
+					t.Errorf("%s, keys in %s, iterator open %v: %v", c.desc, where, open, err)
 				}
 				if open {
 					if it.First() || it.Next() || it.Prev() || !errors.Is(it.Err(), sift.ErrClosed) {
-						t.Errorf("%s: the iterator goes on after the commit: %v", c.desc, it.Err())
+						t.Errorf("%s: the iterator still moves after the commit: %v", c.desc, it.Err())
 					}
 					it.Close()
 				}
@@ -268,8 +271,9 @@ func TestTxRanges(t *testing.T) {
 	}
 }
 
-// A newer entry is found wherever it is by then: full memtables, tables of any level,
-// even if it is a tombstone and the key has no other entry.
+// TestTxFindsNewerEntriesInTables checks that a commit finds a newer entry wherever it is by then,
+// in a full memtable or a table of any level, even if it is a tombstone and the key has no other
+// entry.
 func TestTxFindsNewerEntriesInTables(t *testing.T) {
 	for _, wait := range []string{"memtable", "flush", "compact"} {
 		for _, del := range []bool{false, true} {
@@ -327,9 +331,9 @@ func TestTxFindsNewerEntriesInTables(t *testing.T) {
 	}
 }
 
-// Transactions against a map: reads of all kinds see the snapshot and their own writes,
-// iterators see what was written before their creation, and discarded transactions
-// write nothing.
+// TestTxModel compares transactions with a map: reads of all kinds see the snapshot and the
+// transaction's own writes, iterators see what was written before their creation, and discarded
+// transactions write nothing.
 func TestTxModel(t *testing.T) {
 	for name, o := range optionSets() {
 		t.Run(name, func(t *testing.T) {
@@ -483,7 +487,8 @@ func (x *txs) walk(rng *rand.Rand, it *sift.Iter, want map[string]string, from [
 	}
 }
 
-// A loop may write to the range that it iterates over: it does not see its own writes.
+// TestTxWritesWhileIterating checks that a loop may write to the range that it iterates over, and
+// does not see its own writes.
 func TestTxWritesWhileIterating(t *testing.T) {
 	x := newTxs(t, nil)
 	fill(t, x.db, 100, "key%03d")
@@ -496,8 +501,8 @@ func TestTxWritesWhileIterating(t *testing.T) {
 		}
 		n++
 		x.put(tx, string(e.Key)+"+", "new")
-		if v, err := tx.Get([]byte(string(e.Key) + "+")); string(v) != "new" { // a read indexes what was written
-			t.Fatalf("%q, %v", v, err)
+		if v, err := tx.Get([]byte(string(e.Key) + "+")); string(v) != "new" { // a read builds the index of the writes
+			t.Fatalf("Get of a key that was just written: %q, %v", v, err)
 		}
 		if err := tx.Delete(e.Key); err != nil {
 			t.Fatal(err)
@@ -507,9 +512,9 @@ func TestTxWritesWhileIterating(t *testing.T) {
 		t.Errorf("the loop saw %d keys", n)
 	}
 	if keys := x.scan(tx, "", "z"); len(keys) != 101 || keys[0] != "key+" {
-		t.Errorf("%d keys: %q", len(keys), keys)
+		t.Errorf("a later scan finds %d keys: %q", len(keys), keys)
 	}
-	x.ends(tx, false)
+	x.commit(tx, false)
 }
 
 func TestTxLimits(t *testing.T) {
@@ -529,7 +534,7 @@ func TestTxLimits(t *testing.T) {
 	limited("writes", err)
 	limited("commit", tx.Commit())
 	if x.get(x.db, "key0") != "" {
-		t.Error("it was written")
+		t.Error("a transaction that exceeded the limit was written")
 	}
 
 	// A transaction that only reads can continue, in bounded memory.
@@ -541,7 +546,7 @@ func TestTxLimits(t *testing.T) {
 		t.Errorf("%d transactions hold %d bytes", m.Transactions, m.Memory.Transactions)
 	}
 	limited("write after many reads", tx.Put([]byte("k"), nil))
-	x.ends(tx, false)
+	x.commit(tx, false)
 
 	tx = x.begin()
 	x.put(tx, "k", "")
@@ -561,23 +566,24 @@ func TestTxLimits(t *testing.T) {
 	for i := range 5000 {
 		it.SeekGE(fmt.Appendf(nil, "%04d", 2*i))
 	}
-	if !it.Valid() || it.Err() != nil { // ranges that overlap are one
-		t.Errorf("at its own key: %v, %v", it.Valid(), it.Err())
+	if !it.Valid() || it.Err() != nil { // overlapping ranges are merged
+		t.Errorf("the iterator is not at the transaction's own key: valid %v, %v", it.Valid(), it.Err())
 	}
 	mustClose(t, it)
-	x.ends(tx, false)
+	x.commit(tx, false)
 	if m := x.db.Metrics(); m.Transactions != 0 || m.Memory.Transactions > 16<<10 {
 		t.Errorf("%d transactions hold %d bytes", m.Transactions, m.Memory.Transactions)
 	}
 }
 
-// A transaction that has lived too long fails, and compactions may drop the entries that it saw.
+// TestTxLifetime checks that a transaction that has lived too long fails, so that compactions may
+// drop the entries that it saw.
 func TestTxLifetime(t *testing.T) {
 	x := newTxs(t, &sift.Options{TxLifetime: time.Nanosecond, DisableAutoCompaction: true}) // only the flush below ends it
 	x.set("a", "1")
 	tx := x.begin()
 	if x.get(tx, "a") != "1" || x.db.Metrics().Transactions != 1 {
-		t.Error("it does not read")
+		t.Error("the transaction does not read, or is not counted")
 	}
 	it, err := tx.NewIter(nil)
 	if err != nil {
@@ -588,7 +594,7 @@ func TestTxLifetime(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := x.db.Metrics().Transactions; n != 0 {
-		t.Errorf("%d transactions", n)
+		t.Errorf("%d transactions are open, want 0", n)
 	}
 	if _, err := tx.Get([]byte("a")); !errors.Is(err, sift.ErrTxLimit) {
 		t.Errorf("Get: %v", err)
@@ -602,7 +608,7 @@ func TestTxLifetime(t *testing.T) {
 	if err := tx.Put([]byte("a"), nil); !errors.Is(err, sift.ErrTxLimit) {
 		t.Errorf("Put: %v", err)
 	}
-	if !it.First() || string(it.Value()) != "1" { // it holds the version that it reads
+	if !it.First() || string(it.Value()) != "1" { // the iterator holds the version that it reads
 		t.Errorf("iterator: %v, %q", it.Err(), it.Value())
 	}
 	mustClose(t, it)
@@ -615,7 +621,7 @@ func TestTxLifetime(t *testing.T) {
 		t.Errorf("Commit: %v", err)
 	}
 	if m := x.db.Metrics(); m.Transactions != 0 || m.Snapshots != 0 {
-		t.Errorf("%d transactions, %d snapshots", m.Transactions, m.Snapshots)
+		t.Errorf("left: %d transactions, %d snapshots", m.Transactions, m.Snapshots)
 	}
 }
 
@@ -642,11 +648,11 @@ func TestTxEnds(t *testing.T) {
 	}
 	tx := x.begin()
 	x.put(tx, "a", "1")
-	x.ends(tx, false)
+	x.commit(tx, false)
 	all(tx)
 	closed("Put", tx.Put(nil, nil))
 	closed("Delete", tx.Delete(nil))
-	tx.Discard() // nothing
+	tx.Discard() // does nothing
 	tx = x.begin()
 	x.put(tx, "a", "2")
 	tx.Discard()
@@ -663,9 +669,9 @@ func TestTxEnds(t *testing.T) {
 	if x.get(ro, "a") != "1" || len(x.scan(ro, "", "z")) != 1 || !errors.Is(ro.Put(nil, nil), sift.ErrReadOnly) || !errors.Is(ro.Delete(nil), sift.ErrReadOnly) {
 		t.Error("a read-only transaction is not read-only")
 	}
-	x.ends(ro, false)
+	x.commit(ro, false)
 
-	// The database is closed under a transaction.
+	// The database is closed during a transaction.
 	tx = x.begin()
 	x.get(tx, "a")
 	x.put(tx, "a", "4")
@@ -678,7 +684,8 @@ func TestTxEnds(t *testing.T) {
 	closed("Transact", x.db.Transact(context.Background(), func(*sift.Tx) error { return nil }))
 }
 
-// TestTxOfReadOnlyDatabase: transactions on a database that was opened read-only are read-only.
+// TestTxOfReadOnlyDatabase checks that transactions on a database that was opened read-only are
+// read-only.
 func TestTxOfReadOnlyDatabase(t *testing.T) {
 	dir := t.TempDir()
 	db := mustOpen(t, dir, nil)
@@ -720,13 +727,13 @@ func TestTransact(t *testing.T) {
 		return tx.Put([]byte("a"), []byte(v+"!"))
 	})
 	if v := x.get(x.db, "a"); err != nil || tries != 8 || v != "7!" {
-		t.Errorf("%v after %d tries, a is %q", err, tries, v)
+		t.Errorf("Transact: %v after %d tries, a is %q", err, tries, v)
 	}
 	if m := x.db.Metrics(); m.TxCommits != 1 || m.TxConflicts != 7 {
 		t.Errorf("%d commits, %d conflicts", m.TxCommits, m.TxConflicts)
 	}
 
-	// Not forever.
+	// Conflicts are not retried forever.
 	tries = 0
 	always := func(tx *sift.Tx) error {
 		tries++
@@ -736,10 +743,10 @@ func TestTransact(t *testing.T) {
 	}
 	err = x.db.TransactWith(ctx, &sift.TxOptions{Tries: 6, NoSync: true}, always)
 	if !errors.Is(err, sift.ErrConflict) || tries != 6 {
-		t.Errorf("%v after %d tries", err, tries)
+		t.Errorf("Transact with a conflict in every try: %v after %d tries", err, tries)
 	}
 
-	// Not after ctx is canceled.
+	// Conflicts are not retried after ctx is canceled.
 	cancelled, cancel := context.WithCancel(ctx)
 	tries = 0
 	err = x.db.Transact(cancelled, func(tx *sift.Tx) error {
@@ -749,13 +756,13 @@ func TestTransact(t *testing.T) {
 		return always(tx)
 	})
 	if !errors.Is(err, context.Canceled) || tries != 6 {
-		t.Errorf("%v after %d tries", err, tries)
+		t.Errorf("Transact with a canceled context: %v after %d tries", err, tries)
 	}
-	if err := x.db.Transact(cancelled, func(*sift.Tx) error { t.Error("it runs"); return nil }); !errors.Is(err, context.Canceled) {
+	if err := x.db.Transact(cancelled, func(*sift.Tx) error { t.Error("the function runs although the context is canceled"); return nil }); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 
-	// An error of the function, a panic, a Discard.
+	// A function that fails, panics, or discards the transaction writes nothing.
 	own := errors.New("own")
 	err = x.db.Transact(ctx, func(tx *sift.Tx) error {
 		x.put(tx, "c", "")
@@ -793,8 +800,8 @@ func TestTransact(t *testing.T) {
 	}
 }
 
-// Many goroutines add to counters in transactions, with concurrent plain writes of other keys,
-// some in large batches: no update is lost, and all transactions commit.
+// TestTxCounters adds to counters in concurrent transactions, with concurrent plain writes of other
+// keys, some in large batches: no update may be lost, and all transactions must commit.
 func TestTxCounters(t *testing.T) {
 	x := newTxs(t, &sift.Options{MemtableBytes: 64 << 10})
 	const workers, each = 8, 60
@@ -848,6 +855,6 @@ func TestTxCounters(t *testing.T) {
 		sum += n
 	}
 	if sum != (workers-1)*each {
-		t.Errorf("the counters are at %d, want %d", sum, (workers-1)*each)
+		t.Errorf("the counters add up to %d, want %d", sum, (workers-1)*each)
 	}
 }

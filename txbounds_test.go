@@ -7,8 +7,8 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// TestTxReadsTheNewest: reading the last write before a transaction is no conflict, even if
-// others write meanwhile.
+// TestTxReadsTheNewest checks that reading the last write before a transaction is no conflict, even
+// if others write meanwhile.
 func TestTxReadsTheNewest(t *testing.T) {
 	for _, flush := range []bool{false, true} {
 		x := newTxs(t, &sift.Options{DisableAutoCompaction: true})
@@ -23,12 +23,12 @@ func TestTxReadsTheNewest(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		x.ends(tx, false)
+		x.commit(tx, false)
 	}
 }
 
-// TestTxRangesInTables: a newer entry is found in a table whose last key is where the range
-// begins, and in one within an unbounded range; a table next to the range is no conflict.
+// TestTxRangesInTables checks that a commit finds a newer entry in a table whose last key is where
+// the range begins, and in one within an unbounded range; a table next to the range is no conflict.
 func TestTxRangesInTables(t *testing.T) {
 	for _, c := range []struct {
 		key      string
@@ -42,7 +42,7 @@ func TestTxRangesInTables(t *testing.T) {
 			t.Fatal(err)
 		}
 		if it.SeekGE([]byte("m")) {
-			t.Fatalf("at %q", it.Key())
+			t.Fatalf("a seek past all keys is at %q", it.Key())
 		}
 		mustClose(t, it)
 		x.put(tx, "result", "")
@@ -53,12 +53,12 @@ func TestTxRangesInTables(t *testing.T) {
 		if err := x.db.Compact(context.Background(), nil, nil); err != nil {
 			t.Fatal(err)
 		}
-		x.ends(tx, c.conflict)
+		x.commit(tx, c.conflict)
 	}
 }
 
-// TestTxWalks: the keys that an iterator has passed over since its seek, forward and backward,
-// are read, and no others.
+// TestTxWalks checks that the keys that an iterator has passed over since its seek, forward and
+// backward, count as read, and no others.
 func TestTxWalks(t *testing.T) {
 	walks := map[string]func(it *sift.Iter){
 		"seek b":       func(it *sift.Iter) { it.SeekGE([]byte("b")) },
@@ -101,7 +101,7 @@ func TestTxWalks(t *testing.T) {
 				want = want || k == key
 			}
 			if err := tx.Commit(); (err != nil) != want {
-				t.Errorf("%s: %c was written, %v", name, key, err)
+				t.Errorf("%s: after a write of %c: %v", name, key, err)
 			}
 		}
 	}

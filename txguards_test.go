@@ -11,7 +11,7 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// expireNow makes a transaction too old, as a flush does that begins at this moment.
+// expireNow expires a transaction, as a flush does that begins when it is too old.
 func expireNow(db *DB, tx *Tx) {
 	db.snapshots.mu.Lock()
 	defer db.snapshots.mu.Unlock()
@@ -19,8 +19,8 @@ func expireNow(db *DB, tx *Tx) {
 	db.snapshots.expire(time.Now())
 }
 
-// TestTxExpiresWhileReading: a read of a transaction that expires meanwhile fails. It might have
-// missed what a compaction has dropped since.
+// TestTxExpiresWhileReading checks that a read of a transaction that expires meanwhile fails: it
+// might have missed what a compaction has dropped since.
 func TestTxExpiresWhileReading(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	prefix := &hookedPrefix{Prefixer: FixedPrefix(1)}
@@ -80,8 +80,8 @@ func TestTxExpiresWhileReading(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// TestTxForgets: iterators of a transaction that has read too much continue, in both directions,
-// and record nothing more.
+// TestTxForgets checks that iterators of a transaction that has read too much continue, in both
+// directions, and that nothing more is recorded.
 func TestTxForgets(t *testing.T) {
 	o := uncached(vfstest.NewMem())
 	o.TxBytes = 16 << 10
@@ -106,15 +106,15 @@ func TestTxForgets(t *testing.T) {
 			}
 		}
 		if tx.reads.lost == readOnly {
-			t.Fatalf("read-only %t: what was read is lost: %t", readOnly, tx.reads.lost)
+			t.Fatalf("read-only %t: the read set is lost: %t", readOnly, tx.reads.lost)
 		}
 		for _, want := range []string{"key000100", "key000099"} {
 			if !it.Prev() || string(it.Key()) != want {
-				t.Errorf("at %q, want %q", it.Key(), want)
+				t.Errorf("Prev is at %q, want %q", it.Key(), want)
 			}
 		}
 		if !it.Last() || string(it.Key()) != "key000299" || !it.First() || string(it.Key()) != "key000000" {
-			t.Errorf("from the ends to %q", it.Key())
+			t.Errorf("Last or First is at %q", it.Key())
 		}
 		if err := it.Close(); err != nil {
 			t.Error(err)
@@ -127,8 +127,8 @@ func TestTxForgets(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// TestTxTooLarge: a transaction whose reads or writes take too much memory fails, and so do all its
-// methods after that.
+// TestTxTooLarge checks that a transaction whose reads or writes take too much memory fails, and
+// that all its methods fail after that.
 func TestTxTooLarge(t *testing.T) {
 	o := uncached(vfstest.NewMem())
 	o.TxBytes = 16 << 10
@@ -166,13 +166,12 @@ func TestTxTooLarge(t *testing.T) {
 		}
 	}
 	if ok, err := db.Has([]byte("key")); ok || err != nil {
-		t.Errorf("it was written: %t, %v", ok, err)
+		t.Errorf("a transaction that failed was written: %t, %v", ok, err)
 	}
 	nothingLeft(t, db)
 }
 
-// TestCheckOfClosed: a transaction that looks for conflicts in a database that has been closed
-// fails.
+// TestCheckOfClosed checks that looking for conflicts in a database that has been closed fails.
 func TestCheckOfClosed(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	tx, err := db.Begin(nil)
@@ -181,11 +180,12 @@ func TestCheckOfClosed(t *testing.T) {
 	}
 	mustClose(t, db)
 	if changed, err := tx.changed(tx.seq); changed || err != ErrClosed {
-		t.Errorf("%t, %v", changed, err)
+		t.Errorf("changed returns %t, %v", changed, err)
 	}
 }
 
-// TestConflictInFullMemtable: a transaction finds a conflict in a memtable that is being flushed.
+// TestConflictInFullMemtable checks that a transaction finds a conflict in a memtable that is being
+// flushed.
 func TestConflictInFullMemtable(t *testing.T) {
 	_, o, blocked, release, _ := blockTables(t)
 	db := mustOpen(t, "db", o)
@@ -204,7 +204,7 @@ func TestConflictInFullMemtable(t *testing.T) {
 			<-blocked
 		}
 		if n := len(db.state.Load().imms); n == 0 {
-			t.Error("no memtable waits")
+			t.Error("no memtable waits to be flushed")
 		}
 		err = tx.Commit()
 		if key == "read" && err != ErrConflict || key != "read" && err != nil {
@@ -215,8 +215,8 @@ func TestConflictInFullMemtable(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestLeaderDecides: a transaction that was sent back too often is checked by the leader itself,
-// which refuses it if what it has read has changed, cannot be read, or is no longer kept.
+// TestLeaderDecides checks that the leader itself checks a transaction that was sent back too
+// often, and refuses it if what it has read has changed, cannot be read, or is no longer kept.
 func TestLeaderDecides(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -264,8 +264,8 @@ func TestLeaderDecides(t *testing.T) {
 
 var errUnreadable = errors.New("unreadable")
 
-// TestLargeBatchBesideTx: transactions conflict with a batch too large for the list of recent writes
-// if they have read one of its keys, and only then.
+// TestLargeBatchBesideTx checks that transactions conflict with a batch too large for the list of
+// recent writes if they have read one of its keys, and only then.
 func TestLargeBatchBesideTx(t *testing.T) {
 	db, _ := memDB(t)
 	var txs []*Tx
@@ -286,19 +286,19 @@ func TestLargeBatchBesideTx(t *testing.T) {
 		t.Fatal(err)
 	}
 	if db.commit.recent.valid {
-		t.Error("the keys of a large batch are kept")
+		t.Error("recent writes are still valid after a large batch")
 	}
 	if err := txs[0].Commit(); err != ErrConflict {
-		t.Errorf("the one that has read it: %v", err)
+		t.Errorf("the transaction that has read a key of the batch: %v", err)
 	}
 	if err := txs[1].Commit(); err != nil {
-		t.Errorf("the other one: %v", err)
+		t.Errorf("the transaction that has read another key: %v", err)
 	}
 	nothingLeft(t, db)
 }
 
-// TestCheckedGroup: a transaction is not in one group with more than maxCheckedBytes before it, but
-// in the next, which checks it.
+// TestCheckedGroup checks that a transaction with more than maxCheckedBytes before it in a commit
+// group is left for the next group, which checks it.
 func TestCheckedGroup(t *testing.T) {
 	for _, more := range []int{0, 1} {
 		db, faulty := memDB(t)
@@ -319,7 +319,7 @@ func TestCheckedGroup(t *testing.T) {
 		b.Reset()
 		b.Put([]byte("b"), make([]byte, maxCheckedBytes-over+more))
 		if b.Size() != maxCheckedBytes+more {
-			t.Fatalf("%d bytes", b.Size())
+			t.Fatalf("the batch has %d bytes", b.Size())
 		}
 		var wg sync.WaitGroup
 		release := holdLog(t, db, faulty, &wg)
@@ -334,14 +334,14 @@ func TestCheckedGroup(t *testing.T) {
 			t.Error(err, txErr)
 		}
 		if n := len(db.commit.taken); n != 2-more {
-			t.Errorf("%d more: %d writes are in the last group", more, n)
+			t.Errorf("%d bytes too many: %d writes are in the last group", more, n)
 		}
 		tx.Discard()
 	}
 }
 
-// TestTransactReadOnly: a transaction that only reads is not queued with those that conflict, and
-// its function may not write.
+// TestTransactReadOnly checks that a transaction that only reads is not queued with those that
+// conflict, and that its function may not write.
 func TestTransactReadOnly(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -354,13 +354,14 @@ func TestTransactReadOnly(t *testing.T) {
 		return tx.Put([]byte("key"), nil)
 	})
 	if !errors.Is(err, ErrReadOnly) || db.joints.calls.Load() != calls {
-		t.Errorf("%v, %d calls are counted", err, db.joints.calls.Load()-calls)
+		t.Errorf("TransactWith: %v, and %d calls are counted", err, db.joints.calls.Load()-calls)
 	}
 	nothingLeft(t, db)
 }
 
-// TestJointBegins: the first member of a joint transaction may be too old or too large to commit;
-// a closed database, and a joint transaction that is being committed, take no member.
+// TestJointBegins checks that the first member of a joint transaction may be too old or too large
+// to commit, and that neither a closed database nor a joint transaction that is being committed
+// takes members.
 func TestJointBegins(t *testing.T) {
 	o := uncached(vfstest.NewMem())
 	o.TxLifetime, o.TxBytes = time.Nanosecond, 4<<10
@@ -382,7 +383,7 @@ func TestJointBegins(t *testing.T) {
 		}
 	}
 	if ok, err := db.Has([]byte("key")); ok || err != nil {
-		t.Errorf("it was written: %t, %v", ok, err)
+		t.Errorf("a transaction that failed was written: %t, %v", ok, err)
 	}
 	closed := &joint{closed: true}
 	if tx, _, err := q.begin(db, closed, nil); tx != nil || err != nil {
@@ -391,7 +392,7 @@ func TestJointBegins(t *testing.T) {
 	q.joint = closed
 	q.advance(closed) // whoever closed it commits it
 	if q.joint != closed {
-		t.Error("it is committed twice")
+		t.Error("a joint transaction that is being committed is replaced")
 	}
 	q.joint = nil
 	nothingLeft(t, db)
@@ -404,7 +405,7 @@ func TestJointBegins(t *testing.T) {
 	}
 }
 
-// TestForkOfExpired: a copy of a transaction that has expired has expired, too, and ends without
+// TestForkOfExpired checks that a copy of an expired transaction has expired, too, and ends without
 // touching the list of snapshots.
 func TestForkOfExpired(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
@@ -425,24 +426,24 @@ func TestForkOfExpired(t *testing.T) {
 	f.Discard()
 	tx.Discard()
 	if n := db.Metrics().Transactions; n != 1 {
-		t.Errorf("%d transactions", n)
+		t.Errorf("%d transactions are open, want 1", n)
 	}
 	if _, err := other.Get([]byte("key")); !errors.Is(err, ErrNotFound) {
-		t.Errorf("the other one: %v", err)
+		t.Errorf("the transaction that has not expired: %v", err)
 	}
 	other.Discard()
 	nothingLeft(t, db)
 }
 
-// TestTriesByDefault: zero Tries are the default, the first try is not queued while there are few
-// conflicts, and later ones are; the first of them do not pause.
+// TestTriesByDefault checks that zero Tries means the default, that the first try is not queued
+// while there are few conflicts, and that later ones are; the first of them do not pause.
 func TestTriesByDefault(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
 	tries := 0
 	err := db.TransactWith(context.Background(), &TxOptions{NoSync: true}, func(tx *Tx) error {
 		if tries++; tx.joint != (tries > 1) {
-			t.Errorf("try %d is queued: %t", tries, tx.joint)
+			t.Errorf("try %d: queued %t", tries, tx.joint)
 		}
 		if err := add(tx, "n", 1); err != nil || tries > 3 {
 			return err
@@ -450,14 +451,14 @@ func TestTriesByDefault(t *testing.T) {
 		return db.Put([]byte("n"), []byte("10"), NoSync) // a conflict
 	})
 	if err != nil || tries != 4 || counter(t, db, "n") != 11 {
-		t.Errorf("%v, after %d tries; the counter is %d", err, tries, counter(t, db, "n"))
+		t.Errorf("TransactWith: %v after %d tries; the counter is %d", err, tries, counter(t, db, "n"))
 	}
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	for try := range firstRetries {
 		for range 20 {
-			if err := backOff(over, try+1); err != nil { // it would notice only in a pause
-				t.Fatalf("it pauses after try %d", try+1)
+			if err := backOff(over, try+1); err != nil { // the context is checked only during a pause
+				t.Fatalf("there is a pause after try %d", try+1)
 			}
 		}
 	}

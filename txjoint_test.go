@@ -16,7 +16,7 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// add adds to a counter.
+// add adds n to a counter.
 func add(tx *Tx, key string, n int) error {
 	v, err := tx.Get([]byte(key))
 	if err != nil && !errors.Is(err, ErrNotFound) {
@@ -39,7 +39,7 @@ func counter(t *testing.T, db *DB, key string) int {
 	return n
 }
 
-// nothingLeft checks that no transactions are left.
+// nothingLeft checks that no transactions, snapshots, or waiting calls are left.
 func nothingLeft(t *testing.T, db *DB) {
 	t.Helper()
 	q := &db.joints
@@ -56,7 +56,7 @@ func nothingLeft(t *testing.T, db *DB) {
 func jointScript(t *testing.T, db *DB, during func(), fns ...func(tx *Tx) error) []error {
 	t.Helper()
 	q := &db.joints
-	q.took = time.Hour // nobody is left out
+	q.took = time.Hour // no call is left out
 	q.contention.Store(maxContention)
 	errs := make([]error, len(fns))
 	var wg sync.WaitGroup
@@ -102,16 +102,16 @@ func TestJoint(t *testing.T) {
 	logged := db.Metrics().LastSequence
 	errs := jointScript(t, db, func() {},
 		func(tx *Tx) error { kept = tx; return add(tx, "n", 1) },
-		func(tx *Tx) error { // sees the one before
+		func(tx *Tx) error { // sees the writes of the one before
 			if v, err := tx.Get([]byte("n")); string(v) != "1" {
 				t.Errorf("the second sees %s, %v", v, err)
 			}
 			if err := kept.Put([]byte("n"), []byte("100")); !errors.Is(err, ErrClosed) {
-				t.Errorf("a transaction that has ended: %v", err)
+				t.Errorf("Put to a transaction that has ended: %v", err)
 			}
 			return add(tx, "n", 2)
 		},
-		func(tx *Tx) error { // leaves no trace
+		func(tx *Tx) error { // must have no effect
 			if err := add(tx, "n", 1000); err != nil {
 				t.Error(err)
 			}
@@ -135,19 +135,20 @@ func TestJoint(t *testing.T) {
 		},
 	)
 	if got, want := fmt.Sprint(errs), fmt.Sprint([]error{nil, nil, own, ErrClosed, ErrClosed, nil}); got != want {
-		t.Errorf("they end with %s, want %s", got, want)
+		t.Errorf("the calls return %s, want %s", got, want)
 	}
 	if n := counter(t, db, "n"); n != 7 {
 		t.Errorf("the counter is %d, want 7", n)
 	}
-	// One commit of three operations.
+	// One group of three operations.
 	if m := db.Metrics(); m.LastSequence != logged+3 || m.TxCommits != 3 || m.TxConflicts != 0 {
 		t.Errorf("%d operations, %d commits, %d conflicts", m.LastSequence-logged, m.TxCommits, m.TxConflicts)
 	}
 	nothingLeft(t, db)
 }
 
-// A member that has read too much and so cannot write does not prevent others from writing.
+// TestJointReadsTooMuch checks that a member that has read too much, and so cannot write, does not
+// prevent others from writing.
 func TestJointReadsTooMuch(t *testing.T) {
 	o := uncached(vfstest.NewMem())
 	o.TxBytes = 16 << 10
@@ -171,8 +172,9 @@ func TestJointReadsTooMuch(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// If others write what one member has read, none commits. A member whose function returned an
-// error after seeing uncommitted writes returns ErrConflict instead.
+// TestJointConflict checks that no member commits if others write what one member has read. A
+// member whose function returned an error after seeing uncommitted writes returns ErrConflict
+// instead.
 func TestJointConflict(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -189,7 +191,7 @@ func TestJointConflict(t *testing.T) {
 	for i, err := range errs {
 		// The first read began before the write, and the others with it.
 		if !errors.Is(err, ErrConflict) {
-			t.Errorf("%d ends with %v", i, err)
+			t.Errorf("call %d returns %v", i, err)
 		}
 	}
 	if n, m := counter(t, db, "n"), counter(t, db, "m"); n != 50 || m != 0 {
@@ -201,7 +203,8 @@ func TestJointConflict(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// A transaction that takes long is left out, and those before it and after it commit.
+// TestJointLeavesOut checks that a transaction that takes long is left out, and that those before
+// it and after it commit.
 func TestJointLeavesOut(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -238,8 +241,8 @@ func TestJointLeavesOut(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// Concurrent transactions that end in all possible ways, with plain writes between: each that
-// returned nil counts once, and the others not at all.
+// TestJointStress runs concurrent transactions that end in all possible ways, with plain writes
+// between: each that returned nil must count once, and the others not at all.
 func TestJointStress(t *testing.T) {
 	o := uncached(vfstest.NewMem())
 	o.TxBytes = 256 << 10
@@ -275,7 +278,7 @@ func TestJointStress(t *testing.T) {
 					case 5:
 						return tx.Put([]byte("medium"), make([]byte, 100<<10))
 					case 6:
-						if _, err := tx.NewIter(nil); err != nil { // is not closed
+						if _, err := tx.NewIter(nil); err != nil { // the iterator is not closed
 							return err
 						}
 					}
@@ -320,7 +323,8 @@ func TestJointStress(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// TestJointSync: a joint transaction is synced if one of its members is without NoSync.
+// TestJointSync checks that a joint transaction is synced if one of its members does not have
+// NoSync.
 func TestJointSync(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -342,12 +346,12 @@ func TestJointSync(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !q.add(j, &waiter{done: make(chan error, 1)}, tx, true) {
-				t.Fatal("not added")
+				t.Fatal("a member is not added")
 			}
 			tx.Discard()
 		}
 		if j.sync != want {
-			t.Errorf("of %v the joint transaction is synced: %v", members, j.sync)
+			t.Errorf("with members %v, the joint transaction is synced: %v", members, j.sync)
 		}
 		j.closed = true
 		q.commit(j)
@@ -363,14 +367,14 @@ func TestJointSync(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// TestJointHeat: each conflict of a first try outside the queue heats it, each success cools it,
-// down to zero; while it is contended, all first tries but one in probeEvery join it.
+// TestJointHeat checks that each conflict of a first try outside the queue raises the contention, and
+// that each success lowers it, down to zero; while it is contended, all first tries but one in probeEvery join it.
 func TestJointHeat(t *testing.T) {
 	var q jointQueue
 	q.tried(false)
 	for n := range int32(maxContention/conflictCost + 2) {
 		if got, want := q.contention.Load(), min(n*conflictCost, maxContention); got != want {
-			t.Fatalf("after %d conflicts: %d, want %d", n, got, want)
+			t.Fatalf("contention after %d conflicts: %d, want %d", n, got, want)
 		}
 		joined := 0
 		for range 10 * probeEvery {
@@ -383,19 +387,19 @@ func TestJointHeat(t *testing.T) {
 			want = 10 * (probeEvery - 1)
 		}
 		if joined != want {
-			t.Errorf("at %d, %d of %d join; want %d", q.contention.Load(), joined, 10*probeEvery, want)
+			t.Errorf("with contention %d, %d of %d join; want %d", q.contention.Load(), joined, 10*probeEvery, want)
 		}
 		q.tried(true)
 	}
 	for contention := q.contention.Load(); contention > 0; contention-- {
 		if got := q.contention.Load(); got != contention {
-			t.Fatalf("%d, want %d", got, contention)
+			t.Fatalf("contention is %d, want %d", got, contention)
 		}
 		q.tried(false)
 	}
 }
 
-// TestJointGivesUp: a call that stops waiting for its turn leaves the queue.
+// TestJointGivesUp checks that a call that stops waiting for its turn leaves the queue.
 func TestJointGivesUp(t *testing.T) {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -407,18 +411,18 @@ func TestJointGivesUp(t *testing.T) {
 		others := slices.Clone(q.waiting)
 		gaveUp := inBackground(func() error {
 			if j := q.wait(over, &waiter{turn: make(chan *joint, 1)}); j != nil {
-				return errors.New("it gets a turn")
+				return errors.New("the call gets a turn")
 			}
 			return nil
 		})
 		if err := ended(t, "a call that gives up", gaveUp); err != nil || !slices.Equal(q.waiting, others) {
-			t.Errorf("after %d others: %v, and then %d wait", before, err, len(q.waiting))
+			t.Errorf("behind %d others: %v, and then %d wait", before, err, len(q.waiting))
 		}
 	}
 }
 
-// TestJointCanceled: a transaction whose ctx is canceled while it waits for its turn, or as it gets
-// it, does not run.
+// TestJointCanceled checks that a transaction does not run if its context is canceled while it
+// waits for its turn or as it gets it.
 func TestJointCanceled(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -432,15 +436,15 @@ func TestJointCanceled(t *testing.T) {
 			t.Errorf("%s: %t, %v", what, again, err)
 		}
 		if q.joint != j || len(q.waiting) != 0 {
-			t.Errorf("%s: then the queue has %v, and %d wait", what, q.joint, len(q.waiting))
+			t.Errorf("%s: the queue is left with %v, and %d wait", what, q.joint, len(q.waiting))
 		}
 	}
 	q.joint = nil
 	nothingLeft(t, db)
 }
 
-// TestJointLeaveOut: a joint transaction is committed without the call whose turn it is when that
-// takes too long, and only then, and once.
+// TestJointLeaveOut checks that a joint transaction is committed, and only once, without the call
+// whose turn it is when that call takes too long, and not before.
 func TestJointLeaveOut(t *testing.T) {
 	long := time.Now().Add(-time.Hour)
 	for _, c := range []struct {
@@ -465,8 +469,8 @@ func TestJointLeaveOut(t *testing.T) {
 	}
 }
 
-// TestJointPatience: a call whose turn does not come in time runs by itself. One that is a member
-// commits the joint transaction when another call takes too long.
+// TestJointPatience checks that a call whose turn does not come in time runs by itself, and that a
+// member commits the joint transaction when another call takes too long.
 func TestJointPatience(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -475,18 +479,18 @@ func TestJointPatience(t *testing.T) {
 	q.joint = busy
 	again, err := q.transact(context.Background(), db, nil, func(tx *Tx) error { return add(tx, "n", 1) })
 	if again || err != nil || counter(t, db, "n") != 1 || q.joint != busy || len(q.waiting) != 0 {
-		t.Errorf("%t, %v; the counter is %d, and %d wait", again, err, counter(t, db, "n"), len(q.waiting))
+		t.Errorf("transact returns %t, %v; the counter is %d, and %d wait", again, err, counter(t, db, "n"), len(q.waiting))
 	}
 	r := &waiter{done: make(chan error, 1)}
 	busy.turn, busy.waiters = time.Now().Add(-time.Hour), []*waiter{r}
 	if err := q.result(busy, r); err != nil || !busy.closed || q.joint != nil {
-		t.Errorf("%v, committed %t", err, busy.closed)
+		t.Errorf("result returns %v; committed %t", err, busy.closed)
 	}
 	nothingLeft(t, db)
 }
 
-// TestJointCounts: the commit of a joint transaction counts once for each of its members, not for
-// calls that only wait for it. If there was a single call, it cools the queue.
+// TestJointCounts checks that the commit of a joint transaction counts once for each of its
+// members, and not for calls that only wait for it. If it had a single call, it cools the queue.
 func TestJointCounts(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -518,8 +522,8 @@ func TestJointCounts(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// TestJointFull: a joint transaction takes at most maxWaiters calls, and no further ones once it
-// has maxJointBytes; the next call in the queue then begins another.
+// TestJointFull checks that a joint transaction takes at most maxWaiters calls, and no further ones
+// once it has maxJointBytes; the next call in the queue then begins another.
 func TestJointFull(t *testing.T) {
 	for _, c := range []struct {
 		waiters, bytes int
@@ -556,9 +560,9 @@ func TestJointFull(t *testing.T) {
 	}
 }
 
-// TestJointExpires: when a joint transaction is too old, its members run again, each alone, and so
-// does the call that is running; those that wait join another one. Only a first member that is too
-// old by itself fails.
+// TestJointExpires checks that, when a joint transaction is too old, its members and the call that
+// is running run again, each alone, and those that wait join another one. Only a first member that
+// is too old by itself fails.
 func TestJointExpires(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -578,7 +582,7 @@ func TestJointExpires(t *testing.T) {
 		runs = [3]int{}
 		errs := jointScript(t, db, func() {}, run(0, at == 0), run(1, at == 1), run(2, at == 2))
 		if errors.Is(errs[0], ErrTxLimit) != (at == 0) || at > 0 && errs[0] != nil || errs[1] != nil || errs[2] != nil || runs != want {
-			t.Errorf("it expires in call %d: %v, they run %v times", at, errs, runs)
+			t.Errorf("it expires in call %d: errors %v, runs %v", at, errs, runs)
 		}
 	}
 	if a, b, c := counter(t, db, "0"), counter(t, db, "1"), counter(t, db, "2"); a != 2 || b != 3 || c != 3 {
@@ -587,8 +591,8 @@ func TestJointExpires(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// TestJointOutlivesMembers: a joint transaction that has grown older than Options.TxLifetime while
-// its members ran, none of which took that long, does not make them fail.
+// TestJointOutlivesMembers checks that a joint transaction that has become older than
+// Options.TxLifetime while its members ran does not make them fail if none of them took that long.
 func TestJointOutlivesMembers(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -607,7 +611,7 @@ func TestJointOutlivesMembers(t *testing.T) {
 		},
 	)
 	if errs[0] != nil || errs[1] != nil || errs[2] != own || runs != [3]int{2, 2, 2} {
-		t.Errorf("%v, they run %v times", errs, runs)
+		t.Errorf("errors %v, runs %v", errs, runs)
 	}
 	if a, b := counter(t, db, "0"), counter(t, db, "1"); a != 1 || b != 1 {
 		t.Errorf("the counters are %d and %d", a, b)

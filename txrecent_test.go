@@ -26,8 +26,8 @@ func memDB(t *testing.T) (*DB, *vfstest.Faulty) {
 	return db, faulty
 }
 
-// TestWritesAfter: a write counts if its sequence number is above the given one, not if it
-// is equal.
+// TestWritesAfter checks that a write counts if its sequence number is above the given one, and not
+// if it is equal.
 func TestWritesAfter(t *testing.T) {
 	var w recentWrites
 	var b Batch
@@ -40,15 +40,15 @@ func TestWritesAfter(t *testing.T) {
 		s.addKey(lookupKey(nil, []byte(key)).Hash, []byte(key))
 		for since := uint64(4); since < 9; since++ {
 			if got := w.touch(&s, since); got != (since < last) {
-				t.Errorf("%s, written as %d, counts after %d: %t", key, last, since, got)
+				t.Errorf("%s, written at %d, counts as a write after %d: %t", key, last, since, got)
 			}
 		}
 	}
 }
 
-// TestFirstNewTable: a table whose number is a transaction's firstFile is checked: if a
-// log was created ahead, the first table written after the transaction began has that
-// number.
+// TestFirstNewTable checks that a commit checks a table whose number is the transaction's
+// firstFile: if a log was created ahead, the first table written after the transaction began has
+// that number.
 func TestFirstNewTable(t *testing.T) {
 	db, _ := memDB(t)
 	tx, err := db.Begin(nil)
@@ -65,7 +65,7 @@ func TestFirstNewTable(t *testing.T) {
 	}
 }
 
-// Compares a read set with the list of what was added to it.
+// TestReadSet compares a read set with a list of what was added to it.
 func TestReadSet(t *testing.T) {
 	for _, others := range []int{0, 2 * fewKeys} { // keys with the same hash are distinct
 		var s readSet
@@ -76,7 +76,7 @@ func TestReadSet(t *testing.T) {
 			s.addKey(1000, []byte(k))
 		}
 		if n := len(s.keys) - others; n != 2 {
-			t.Errorf("beside %d others, there are %d of 2 keys", others, n)
+			t.Errorf("with %d others, there are %d of 2 keys", others, n)
 		}
 	}
 	rng := rand.New(rand.NewPCG(18, 1))
@@ -112,8 +112,8 @@ func TestReadSet(t *testing.T) {
 	}
 }
 
-// Recent writes: no write after a covered sequence number is missed, even across runs, and
-// their memory stays bounded.
+// TestRecentWrites checks that recent writes miss no write after a covered sequence number, even
+// across runs, and that their memory stays bounded.
 func TestRecentWrites(t *testing.T) {
 	rng := rand.New(rand.NewPCG(18, 2))
 	var w recentWrites
@@ -124,12 +124,12 @@ func TestRecentWrites(t *testing.T) {
 		if rng.IntN(1000) == 0 {
 			w.stop()
 			if w.covers(next - 1) {
-				t.Fatal("it covers writes that it has dropped")
+				t.Fatal("the recent writes cover writes that were dropped")
 			}
 		}
 		w.begin(next)
 		if !w.covers(next - 1) {
-			t.Fatal("it does not cover an empty suffix")
+			t.Fatal("the recent writes do not cover an empty suffix")
 		}
 		var b Batch
 		for range rng.IntN(200) {
@@ -158,7 +158,7 @@ func TestRecentWrites(t *testing.T) {
 			s.addKey(lookupKey(nil, k).Hash, k)
 			got := w.touch(&s, since)
 			if got != (written[string(k)] > since) {
-				t.Fatalf("%q was written at %d; after %d: %v", k, written[string(k)], since, got)
+				t.Fatalf("%q was last written at %d; written after %d: %v", k, written[string(k)], since, got)
 			}
 			if got {
 				touched++
@@ -166,12 +166,12 @@ func TestRecentWrites(t *testing.T) {
 		}
 	}
 	if most == 0 || most > 8<<20 || touched == 0 {
-		t.Errorf("it took %d bytes, and %d keys were found in it", most, touched)
+		t.Errorf("the recent writes took up to %d bytes, and %d keys were found in them", most, touched)
 	}
 }
 
-// TestRunIsFull: a run of recent writes is followed by another one when it has enough keys, or bytes
-// of keys.
+// TestRunIsFull checks that a run of recent writes is followed by another one when it has enough
+// keys, or enough bytes of keys.
 func TestRunIsFull(t *testing.T) {
 	for _, c := range []struct {
 		keys, bytes int
@@ -187,8 +187,8 @@ func TestRunIsFull(t *testing.T) {
 	}
 }
 
-// The leader finds conflicting writes after a transaction's own check: in earlier groups,
-// and before it in the same group.
+// TestLeaderFindsConflicts checks that the leader finds conflicting writes that came after a
+// transaction's own check: in earlier groups, and before it in the same group.
 func TestLeaderFindsConflicts(t *testing.T) {
 	for _, c := range []struct {
 		desc  string
@@ -287,7 +287,8 @@ func awaitQueue(t *testing.T, db *DB, n int) {
 	}
 }
 
-// A transaction that the leader cannot decide on is not written, and checks again.
+// TestLeaderSendsBack checks that a transaction that the leader cannot decide on is not written,
+// and is checked again.
 func TestLeaderSendsBack(t *testing.T) {
 	db, _ := memDB(t)
 	tx, err := db.Begin(nil)
@@ -304,20 +305,21 @@ func TestLeaderSendsBack(t *testing.T) {
 	}
 	db.commit.recent.stop()
 	if again, err := db.commit.writeChecked(tx, tx.seq, false); !again {
-		t.Errorf("%v, %v", again, err)
+		t.Errorf("writeChecked returns %v, %v; want the transaction back", again, err)
 	}
 	if ok, err := db.Has([]byte("z")); ok || err != nil {
-		t.Errorf("it was written: %v, %v", ok, err)
+		t.Errorf("the transaction was written: %v, %v", ok, err)
 	}
 	if err := tx.Commit(); err != nil {
 		t.Error(err)
 	}
 	if ok, err := db.Has([]byte("z")); !ok || err != nil {
-		t.Errorf("it was not written: %v, %v", ok, err)
+		t.Errorf("the committed transaction was not written: %v, %v", ok, err)
 	}
 }
 
-// Without transactions that may write, the leader keeps no recent writes.
+// TestNothingIsKeptWithoutTransactions checks that the leader keeps no recent writes while there
+// are no transactions that may write.
 func TestNothingIsKeptWithoutTransactions(t *testing.T) {
 	db, _ := memDB(t)
 	ro, err := db.Begin(&TxOptions{ReadOnly: true})
@@ -330,7 +332,7 @@ func TestNothingIsKeptWithoutTransactions(t *testing.T) {
 			t.Fatal(err)
 		}
 		if db.commit.recent.valid || db.commit.recent.bytes.Load() != 0 {
-			t.Fatal("writes are kept")
+			t.Fatal("writes are kept without transactions that may write")
 		}
 	}
 	tx, err := db.Begin(nil)
@@ -345,7 +347,7 @@ func TestNothingIsKeptWithoutTransactions(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !db.commit.recent.valid || db.commit.recent.bytes.Load() == 0 {
-		t.Fatal("writes are not kept")
+		t.Fatal("writes are not kept during a transaction")
 	}
 	tx.Discard()
 	if err := db.Put([]byte("a"), nil, NoSync); err != nil {
@@ -356,8 +358,8 @@ func TestNothingIsKeptWithoutTransactions(t *testing.T) {
 	}
 }
 
-// If a table that a commit has to check cannot be read, the commit returns the error and
-// writes nothing.
+// TestCheckReportsReadErrors checks that a commit returns the error of a table that it has to check
+// and cannot read, and writes nothing.
 func TestCheckReportsReadErrors(t *testing.T) {
 	for _, ranged := range []bool{false, true} {
 		db, faulty := memDB(t)
@@ -394,12 +396,13 @@ func TestCheckReportsReadErrors(t *testing.T) {
 		}
 		faulty.SetFaults()
 		if ok, err := db.Has([]byte("z")); ok || err != nil {
-			t.Errorf("ranged %v: it was written: %v, %v", ranged, ok, err)
+			t.Errorf("ranged %v: the transaction was written: %v, %v", ranged, ok, err)
 		}
 	}
 }
 
-// TestTxWithoutLifetime: with a negative Options.TxLifetime, a transaction does not become too old.
+// TestTxWithoutLifetime checks that a negative Options.TxLifetime means that transactions do not
+// become too old.
 func TestTxWithoutLifetime(t *testing.T) {
 	o := uncached(vfstest.NewMem())
 	o.TxLifetime = -1
@@ -414,7 +417,7 @@ func TestTxWithoutLifetime(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := db.Metrics().Transactions; n != 1 {
-		t.Errorf("%d transactions", n)
+		t.Errorf("%d transactions are open, want 1", n)
 	}
 	if err := errors.Join(tx.Put([]byte("key"), nil), tx.Commit()); err != nil {
 		t.Error(err)

@@ -10,8 +10,8 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// TestWalkAhead deletes keys after a gap one by one. The gap follows, as long as there is an
-// iterator now and then, up to the first live key.
+// TestWalkAhead deletes the keys after a gap one by one and checks that the gap follows, up to the
+// first live key, as long as there is an iterator now and then.
 func TestWalkAhead(t *testing.T) {
 	d, err := Open(t.TempDir(), nil)
 	if err != nil {
@@ -62,16 +62,16 @@ func TestWalkAhead(t *testing.T) {
 	begin := time.Now()
 	remove(1000)
 	if n := end(); n != 0 {
-		t.Errorf("nobody has iterated, and there is a gap up to %d", n)
+		t.Errorf("there is a gap up to %d before the first iterator", n)
 	}
 	first()
 	remove(10_000)
 	if n := end(); n > head || n <= head-aheadEvery {
-		t.Errorf("%d keys are deleted, and the gap ends at %d", head, n)
+		t.Errorf("%d keys are deleted, but the gap ends at %d", head, n)
 	}
 	remove(1000)
 	if n := end(); n > head || n <= head-aheadEvery {
-		t.Errorf("%d keys are deleted, and the gap ends at %d", head, n)
+		t.Errorf("%d keys are deleted, but the gap ends at %d", head, n)
 	}
 	took := d.ahead.ns.Load()
 	if took <= 0 || took > int64(time.Since(begin)) {
@@ -81,15 +81,15 @@ func TestWalkAhead(t *testing.T) {
 	at := end()
 	remove(1000)
 	if n := end(); n != at {
-		t.Errorf("without iterators the gap went on from %d to %d", at, n)
+		t.Errorf("without iterators, the gap grew from %d to %d", at, n)
 	}
 	first()
 	if n := end(); n != head || d.ahead.ns.Load() != 0 {
-		t.Errorf("an iterator found %d, and the gap ends at %d, after walks of %d ns", head, n, d.ahead.ns.Load())
+		t.Errorf("an iterator found %d, but the gap ends at %d, after walks of %d ns", head, n, d.ahead.ns.Load())
 	}
 	remove(1000)
 	if n := end(); n > head || n <= head-aheadEvery {
-		t.Errorf("after an iterator, %d keys are deleted, and the gap ends at %d", head, n)
+		t.Errorf("after an iterator, %d keys are deleted, but the gap ends at %d", head, n)
 	}
 	first()
 	head++ // this key stays
@@ -102,7 +102,7 @@ func TestWalkAhead(t *testing.T) {
 	first()
 }
 
-// TestWalkAheadBatches: the gap follows batches of deletions, however large they are.
+// TestWalkAheadBatches checks that the gap follows batches of deletions, however large they are.
 func TestWalkAheadBatches(t *testing.T) {
 	for _, size := range []int{1, aheadEvery - 1, aheadEvery + 1, 1000, 20_000} {
 		d, err := Open(t.TempDir(), nil)
@@ -141,7 +141,7 @@ func TestWalkAheadBatches(t *testing.T) {
 			t.Fatalf("batches of %d: the gaps are %v", size, gaps)
 		}
 		if n := int(binary.BigEndian.Uint32(gaps[0].To)); n > at || n <= at-aheadEvery-size {
-			t.Errorf("batches of %d: %d keys are deleted, and the gap ends at %d", size, at, n)
+			t.Errorf("batches of %d: %d keys are deleted, but the gap ends at %d", size, at, n)
 		}
 		if err := d.Close(); err != nil {
 			t.Fatal(err)
@@ -149,8 +149,8 @@ func TestWalkAheadBatches(t *testing.T) {
 	}
 }
 
-// TestWalkAheadEnds: if many tombstones lie between a gap and a run of deletions, no write walks
-// over all of them.
+// TestWalkAheadEnds checks that, if many tombstones lie between a gap and a run of deletions, no
+// single write walks over all of them.
 func TestWalkAheadEnds(t *testing.T) {
 	d, err := Open(t.TempDir(), nil)
 	if err != nil {
@@ -189,15 +189,15 @@ func TestWalkAheadEnds(t *testing.T) {
 	}
 	gaps := d.gaps.Gaps()
 	if len(gaps) != 1 {
-		t.Fatalf("the gaps are %v", gaps)
+		t.Fatalf("after the run, the gaps are %v", gaps)
 	}
 	if n := int(binary.BigEndian.Uint32(gaps[0].To)); n < 100+most/2 || n > 100+2*most {
-		t.Errorf("the gap went on from 100 to %d in one write", n)
+		t.Errorf("the gap grew from 100 to %d in one write", n)
 	}
 }
 
-// TestDeletedRun: a run is of ascending deletions, equal keys included; a lower key begins a new one.
-// It is taken once it has enough of them.
+// TestDeletedRun checks that a run consists of ascending deletions, equal keys included, that a
+// lower key begins a new one, and that a run is taken once it has enough deletions.
 func TestDeletedRun(t *testing.T) {
 	var r deletedRun
 	for _, c := range []struct {
@@ -212,7 +212,7 @@ func TestDeletedRun(t *testing.T) {
 		r.add([]byte("z"))
 	}
 	if run := r.take(); run.n != 0 {
-		t.Errorf("a run of %d is taken", run.n)
+		t.Errorf("a run of %d is taken too early", run.n)
 	}
 	r.add([]byte("z"))
 	if run := r.take(); run.n != aheadEvery || string(run.from) != "a" || r.n != 0 {
@@ -223,8 +223,8 @@ func TestDeletedRun(t *testing.T) {
 	}
 }
 
-// TestWalkAheadOrNot: a run is walked over if a gap ends at or before its end, and iterators have
-// used gaps lately; it may lie where there are no keys at all.
+// TestWalkAheadOrNot checks that a run is walked over if a gap ends at or before its end and
+// iterators have used gaps lately, even where there are no keys at all.
 func TestWalkAheadOrNot(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -232,7 +232,7 @@ func TestWalkAheadOrNot(t *testing.T) {
 		keys     int    // tombstones in the memtable from k00100 on
 		unused   int64
 		walked   bool
-		end      string // of the gap then
+		end      string // where the gap ends then
 	}{
 		{name: "no gap", keys: 130},
 		{name: "a gap behind the run", from: "k00300", to: "k00400", keys: 130, end: "k00400"},
@@ -240,7 +240,7 @@ func TestWalkAheadOrNot(t *testing.T) {
 		{name: "a gap up to the end of the run", from: "k00000", to: "k00229", keys: 130, walked: true, end: "k00229"},
 		{name: "a gap beyond the run", from: "k00000", to: "k00229x", keys: 130, end: "k00229x"},
 		{name: "an empty database", from: "k00000", to: "k00100", end: "k00100"},
-		{name: "used just lately enough", from: "k00000", to: "k00100", keys: 130, unused: int64(aheadUnused), walked: true, end: "k00229\x00"},
+		{name: "used just recently enough", from: "k00000", to: "k00100", keys: 130, unused: int64(aheadUnused), walked: true, end: "k00229\x00"},
 		{name: "not used for too long", from: "k00000", to: "k00100", keys: 130, unused: int64(aheadUnused) + 1, end: "k00100"},
 	} {
 		d := mustOpen(t, "db", uncached(vfstest.NewMem()))
