@@ -337,3 +337,24 @@ func TestHungFilterReadBlocksNoWrite(t *testing.T) {
 	}
 	mustCheck(t, dir, &Options{})
 }
+
+// TestJobClearsError checks that after a job has succeeded, writes no longer report that an earlier
+// compaction failed, and that they do if it has failed, too.
+func TestJobClearsError(t *testing.T) {
+	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
+	defer db.Close()
+	failed := errors.New("an earlier compaction failed")
+	db.bg.change(func() { db.bg.compactErr = failed })
+	for _, result := range []error{errors.New("the job fails"), nil} {
+		err := db.do(context.Background(), func(context.Context) (bool, error) { return true, result })
+		want := failed
+		if result == nil {
+			want = nil
+		}
+		db.bg.mu.Lock()
+		if err != result || db.bg.compactErr != want {
+			t.Errorf("a job that returns %v: %v, and %v remains", result, err, db.bg.compactErr)
+		}
+		db.bg.mu.Unlock()
+	}
+}
