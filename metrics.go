@@ -70,7 +70,7 @@ type Metrics struct {
 // LevelMetrics describes one level.
 type LevelMetrics struct {
 	Tables int
-	Bytes  uint64
+	Bytes  uint64 // size of the tables
 	Filter FilterMetrics
 }
 
