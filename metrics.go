@@ -82,7 +82,8 @@ type FilterMetrics struct {
 	// Bytes is the memory that the filters take.
 	Bytes uint64
 	// Units is the number of units that can be loaded, HeldUnits the number in memory: all, if
-	// they fit in Options.FilterMemory or Options.Memory.
+	// they fit in Options.FilterMemory or Options.Memory. Large ribbon filters have several
+	// units, other filters one; see filter.Ribbon.
 	Units     int
 	HeldUnits float64
 	// Probes counts the filter probes of lookups. Of these, Useful excluded the key. TruePositive
