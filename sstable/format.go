@@ -13,7 +13,8 @@
 // user key by sequence number, the highest first. Sequence numbers have 56 bits. To seek to the
 // newest entry of a user key, use the highest sequence number and KindSet:
 //
-//	ikey := binary.LittleEndian.AppendUint64(slices.Clone(userKey), (1<<56-1)<<8|uint64(sstable.KindSet))
+//	newest := (1<<56-1)<<8 | uint64(sstable.KindSet)
+//	ikey := binary.LittleEndian.AppendUint64(slices.Clone(userKey), newest)
 //
 // A seek to fewer than 8 bytes panics.
 //

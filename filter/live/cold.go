@@ -66,8 +66,8 @@ func coldHead(elements funnel.Kind, hashes int, blocks, seed uint64) []byte {
 }
 
 // WriteCold writes a Blocked filter in the format that OpenCold reads. For any other Scheme the
-// error matches ErrIncompatible. WriteCold includes all elements whose Add has returned; one that is
-// added meanwhile may be missing.
+// error matches ErrIncompatible. WriteCold includes all elements whose Add has returned; one that
+// is added meanwhile may be missing.
 func (f *Bloom[T]) WriteCold(w io.Writer) (int64, error) {
 	if f.scheme != Blocked {
 		return 0, incompatible("scheme, and what OpenCold reads", f.scheme, Blocked)
@@ -108,9 +108,9 @@ type Cold[T any] struct {
 }
 
 // OpenCold opens a filter that Bloom.WriteCold wrote. size is the size of r in bytes. The caller
-// keeps r open while the filter is in use, and closes it. OpenCold ignores o.MaxBytes, since nothing
-// is kept in memory. It verifies the header, with the errors of ReadBloom; blocks are verified when
-// they are read.
+// keeps r open while the filter is in use, and closes it. OpenCold ignores o.MaxBytes, since
+// nothing is kept in memory. It verifies the header, with the errors of ReadBloom; blocks are
+// verified when they are read.
 func OpenCold[T any](r io.ReaderAt, size int64, o ReadOptions[T]) (*Cold[T], error) {
 	key, err := newKey(o.Funnel)
 	if err != nil {

@@ -184,8 +184,8 @@ func (r *Rotating[T]) FPR() float64 { return r.Current().FPR() }
 // FillRatio is that of the current filter. It reads the whole filter.
 func (r *Rotating[T]) FillRatio() float64 { return r.Current().FillRatio() }
 
-// MemoryBytes is the memory that the current filter takes. A rebuild takes as much again, or more if
-// the new filter is larger.
+// MemoryBytes is the memory that the current filter takes. A rebuild takes as much again, or more
+// if the new filter is larger.
 func (r *Rotating[T]) MemoryBytes() int { return r.Current().MemoryBytes() }
 
 // Clone returns a filter with the same options and a copy of the current filter. It does
