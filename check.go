@@ -31,9 +31,9 @@ type CheckReport struct {
 // Check reads the whole database in dir and calls fault, on the caller's goroutine, for each
 // fault. It verifies all checksums, the order of the entries in each table, the key ranges
 // in the MANIFEST, the levels, that each table's filter has no false negatives, and that
-// a lookup of each key finds what a scan finds. It changes nothing, and takes the lock
-// like a read-only Open. It returns an error only if it cannot continue, such as ctx.Err(),
-// ErrLocked or ErrNotExist; faults are not errors.
+// a lookup of each key finds what a scan finds. It changes nothing, and takes the lock like a
+// read-only Open, for which it may create a missing LOCK file. It returns an error only if it
+// cannot continue, such as ctx.Err(), ErrLocked or ErrNotExist; faults are not errors.
 func Check(ctx context.Context, dir string, o *Options, fault func(error)) (CheckReport, error) {
 	opts, err := o.resolve()
 	if err != nil {

@@ -346,8 +346,9 @@ func (d *DB) Flush() error {
 
 // Compact flushes, and then compacts the tables that overlap [from, to], both bounds
 // inclusive, into the deepest level with such a table; nil means no bound. Afterwards, entries
-// that were deleted or overwritten before the call, and that no snapshot sees, are gone,
-// and every table in the range has the filter of its level.
+// that were deleted or overwritten before the call, and that no snapshot or transaction sees, are
+// gone, and every table in the range has the filter of its level. If from is after to, Compact
+// only flushes.
 //
 // Compact ends even under a constant stream of writes, since it ignores what is written after
 // the flush. It works in steps, interleaved with automatic compactions. When ctx ends it
@@ -389,8 +390,9 @@ func (d *DB) Transact(ctx context.Context, fn func(tx *Tx) error) error {
 // of Flush and of the file system. After an error the database is closed nevertheless, and the
 // next Open recovers from the log what was not flushed. Close iterators first: afterwards, moves
 // of an iterator that need a file fail with ErrClosed. Reads of a Snapshot or Tx that is still
-// open return ErrClosed, as does Tx.Commit. A second Close returns ErrClosed, without waiting for
-// the first.
+// open return ErrClosed, except for keys that the Tx itself has written; Tx.Commit returns
+// ErrClosed. Close does not wait for functions that were passed to View or Transact. A second
+// Close returns ErrClosed, without waiting for the first.
 func (d *DB) Close() error {
 	if !d.closed.CompareAndSwap(false, true) {
 		return ErrClosed

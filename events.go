@@ -33,10 +33,10 @@ type FlushEvent struct {
 
 // CompactionEvent describes a compaction.
 type CompactionEvent struct {
-	From, To int  // levels; the same if tables were rewritten in place
-	Moved    bool // a table was moved to the next level unchanged
-	Inputs   int  // tables
-	Outputs  int
+	From, To int    // levels; the same if tables were rewritten in place
+	Moved    bool   // a table was moved to the next level unchanged
+	Inputs   int    // tables read
+	Outputs  int    // tables written
 	Read     uint64 // bytes
 	Written  uint64 // bytes
 	Took     time.Duration

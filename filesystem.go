@@ -46,7 +46,8 @@ func NewMemFS() FS { return vfs.NewRAM() }
 
 // OpenMemory opens an empty database in memory, for tests and caches. It behaves like one
 // from Open. Options.Memory does not limit the size of its files. The contents are gone after
-// Close. o may be nil; o.FS is ignored. For a database in memory that can be reopened, set
+// Close. o may be nil. o.FS is ignored; with o.ReadOnly or o.ErrorIfMissing, the error matches
+// ErrNotExist. For a database in memory that can be reopened, set
 // Options.FS to a NewMemFS and call Open.
 func OpenMemory(o *Options) (*DB, error) {
 	var opts Options

@@ -8,9 +8,9 @@ import (
 
 // FilterPlan describes how a filter memory budget would be spent.
 type FilterPlan struct {
-	Budget int64 // bytes
-	Bytes  int64 // bytes of the budget that would be used
-	Tables []PlannedTable
+	Budget int64          // bytes
+	Bytes  int64          // bytes of the budget that would be used
+	Tables []PlannedTable // all tables, in the order of DB.Tables
 	// WastedReads is the expected number of block reads per lookup of an absent key under
 	// uniform traffic. Without filters it is the number of levels with tables, each table of
 	// level 0 counted as one.

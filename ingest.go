@@ -22,7 +22,7 @@ import (
 //
 // Ingest flushes first. Other writes wait until it returns, however long ops takes; reads do not
 // wait, and see either none of the operations or all. ops may read from the database, but must not
-// write to it.
+// write to it. If ops panics, nothing is applied, and the panic propagates.
 //
 // Ingest returns an error that ops yields, an error if the keys do not ascend, ctx.Err() when ctx
 // ends, errors of the file system, and those of Flush. After ErrReopen, the next Open decides

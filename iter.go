@@ -16,7 +16,7 @@ import (
 // no First. From before the first key, Next moves to the first; from after the last, Prev moves to
 // the last. After a failure both return false until the next First, Last, SeekGE, SeekLT or Reset.
 // An Iter with bounds or a prefix ignores all other keys: SeekGE of a key before the range moves
-// to the first key of the range.
+// to the first key of the range. The key of a seek may be the slice that Key has returned.
 //
 // Key and Value return slices that must not be modified, and that are valid until the next
 // move, Reset or Close. An Iter is not safe for concurrent use; a database can have any number of

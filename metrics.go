@@ -70,7 +70,7 @@ type Metrics struct {
 // LevelMetrics describes one level.
 type LevelMetrics struct {
 	Tables int
-	Bytes  uint64
+	Bytes  uint64 // size of the tables
 	Filter FilterMetrics
 }
 
@@ -82,7 +82,8 @@ type FilterMetrics struct {
 	// Bytes is the memory that the filters take.
 	Bytes uint64
 	// Units is the number of units that can be loaded, HeldUnits the number in memory: all, if
-	// they fit in Options.FilterMemory or Options.Memory.
+	// they fit in Options.FilterMemory or Options.Memory. Large ribbon filters have several
+	// units, other filters one; see filter.Ribbon.
 	Units     int
 	HeldUnits float64
 	// Probes counts the filter probes of lookups. Of these, Useful excluded the key. TruePositive

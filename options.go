@@ -70,7 +70,8 @@ type Options struct {
 	// memory; see OpenMemory.
 	FS FS
 	// Lock is a lock on the directory that the caller holds, from LockDirectory. Open then takes
-	// no lock, and Close releases none. Default: Open takes the lock.
+	// no lock, and Close releases none. Nor does Open notice that the directory is already open with
+	// the same lock: a second writer would damage the database. Default: Open takes the lock.
 	Lock *DirLock
 	// Events are callbacks for flushes, compactions, write stalls and failures.
 	Events Events
@@ -195,7 +196,8 @@ func init() {
 }
 
 // BlockCache is a cache of uncompressed data blocks with a capacity in bytes. Databases can
-// share one. It is safe for concurrent use and need not be closed.
+// share one. It is safe for concurrent use and need not be closed. See sstable.BlockCache for its
+// methods.
 type BlockCache = sstable.BlockCache
 
 // NewBlockCache returns a cache with the given capacity in bytes; with 0 or less it caches

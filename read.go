@@ -200,7 +200,6 @@ func before(userKey []byte, meta *manifest.TableMeta) bool {
 }
 
 // withinTable reports whether the key is in the table's range.
-
 func withinTable(meta *manifest.TableMeta, userKey []byte) bool {
 	return !before(userKey, meta) && bytes.Compare(userKey, base.UserKey(meta.Largest)) <= 0
 }

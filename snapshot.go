@@ -120,7 +120,6 @@ func (l *snapshotList) add(visible *atomic.Uint64) uint64 {
 }
 
 // append is add. REQUIRES: mu.
-
 func (l *snapshotList) append(visible *atomic.Uint64) uint64 {
 	seq := visible.Load()
 	l.seqs = append(l.seqs, seq) // in order, since visible never decreases

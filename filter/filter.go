@@ -32,7 +32,7 @@ type Policy interface {
 // use. It can be used again after Finish.
 type Writer interface {
 	// Add adds a key. Adding a key more than once is allowed, and costs nothing if it was
-	// the last one added.
+	// the last one added. Add does not retain key.Bytes.
 	Add(key Key)
 	// NumKeys returns the number of keys added since the last Finish. Duplicates may or
 	// may not count.

@@ -58,7 +58,8 @@ func Families() []string {
 }
 
 // Parse returns the policy with the given name, a word followed by arguments in parentheses.
-// Parse(p.Name()) equals p for every policy of this package that is not keyed. The names are:
+// Parse(p.Name()) equals p for every policy of this package that is not keyed. An argument out of
+// the bounds of a policy, which its function would clamp, is an error. The names are:
 //
 //	bloom(10)            Bloom, bits per key
 //	rocksdb-bloom(10)    RocksDBBloom, bits per key

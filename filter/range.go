@@ -99,6 +99,7 @@ func RangeBits(fpr float64, length uint64) (bitsPerKey int, ok bool) {
 }
 
 // ParseRange returns the policy that has the name: range(12), or range(12,30) for Range(12, 30).
+// Values that Range would clamp are an error.
 func ParseRange(name string) (RangePolicy, error) {
 	args, ok := strings.CutPrefix(strings.TrimSpace(name), "range(")
 	args, closed := strings.CutSuffix(args, ")")

@@ -38,7 +38,8 @@ func (it *Iter) SeekLT(ikey []byte) bool {
 	return it.at(it.m.inOrder().seekLT(base.UserKey(ikey), base.KeyTrailer(ikey)))
 }
 
-// Next moves to the next entry. REQUIRES: Valid().
+// Next moves to the next entry. REQUIRES: Valid(); otherwise the program may crash with a fault
+// that it cannot recover from. The same holds for Prev, Key and Value.
 func (it *Iter) Next() bool { return it.at(it.list.next(it.node, 0)) }
 
 // Prev moves to the previous entry. REQUIRES: Valid().

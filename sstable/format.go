@@ -11,7 +11,12 @@
 // The keys of iterators are internal keys: the user key followed by 8 bytes, little-endian, the
 // sequence number << 8 | the kind. Internal keys are ordered by user key, and those of the same
 // user key by sequence number, the highest first. Sequence numbers have 56 bits. To seek to the
-// newest entry of a user key, use the highest sequence number and KindSet.
+// newest entry of a user key, use the highest sequence number and KindSet:
+//
+//	newest := (1<<56-1)<<8 | uint64(sstable.KindSet)
+//	ikey := binary.LittleEndian.AppendUint64(slices.Clone(userKey), newest)
+//
+// A seek to fewer than 8 bytes panics.
 //
 // Errors about damage are of type *sift.CorruptionError and match sift.ErrCorruption. Errors about
 // tables that sift cannot read match sift.ErrUnsupported. Other errors are those of the file.

@@ -16,7 +16,7 @@ import (
 // ReaderOptions configure a Reader. A nil *ReaderOptions and zero fields mean
 // the defaults.
 type ReaderOptions struct {
-	// Path names the file in errors.
+	// Path names the file in errors. It is not opened.
 	Path string
 	// Cache is the cache for data blocks. Default: none.
 	Cache *BlockCache

@@ -108,7 +108,8 @@ func NewWriter(w io.Writer, o *WriterOptions) *Writer {
 
 // Add adds an entry, which must be after the previous one in the order of internal keys: user keys
 // ascend, and the sequence numbers of a user key descend. Key and value together may have 1 GiB, and
-// seq 56 bits. Add copies userKey and value.
+// seq 56 bits. The value of a tombstone must be empty, which Add does not check. Add copies userKey
+// and value.
 func (w *Writer) Add(userKey []byte, seq uint64, kind Kind, value []byte) error {
 	if w.err != nil {
 		return w.err

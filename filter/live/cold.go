@@ -65,8 +65,9 @@ func coldHead(elements funnel.Kind, hashes int, blocks, seed uint64) []byte {
 	return binary.LittleEndian.AppendUint64(h, xxhash.Sum64(h))
 }
 
-// WriteCold writes a Blocked filter in the format that OpenCold reads. It includes all
-// elements whose Add has returned; one that is added meanwhile may be missing.
+// WriteCold writes a Blocked filter in the format that OpenCold reads. For any other Scheme the
+// error matches ErrIncompatible. WriteCold includes all elements whose Add has returned; one that
+// is added meanwhile may be missing.
 func (f *Bloom[T]) WriteCold(w io.Writer) (int64, error) {
 	if f.scheme != Blocked {
 		return 0, incompatible("scheme, and what OpenCold reads", f.scheme, Blocked)
@@ -106,8 +107,10 @@ type Cold[T any] struct {
 	reads  atomic.Uint64
 }
 
-// OpenCold opens a filter that Bloom.WriteCold wrote. size is the size of r in bytes. It ignores
-// o.MaxBytes, since nothing is kept in memory. Blocks are verified when they are read.
+// OpenCold opens a filter that Bloom.WriteCold wrote. size is the size of r in bytes. The caller
+// keeps r open while the filter is in use, and closes it. OpenCold ignores o.MaxBytes, since
+// nothing is kept in memory. It verifies the header, with the errors of ReadBloom; blocks are
+// verified when they are read.
 func OpenCold[T any](r io.ReaderAt, size int64, o ReadOptions[T]) (*Cold[T], error) {
 	key, err := newKey(o.Funnel)
 	if err != nil {

@@ -139,7 +139,7 @@ func (d *Dedup[T]) FillRatio() float64 { return d.filter.FillRatio() }
 // Seen is the number of elements added, including duplicates.
 func (d *Dedup[T]) Seen() uint64 { return d.seen.Load() }
 
-// Dropped is how many of them were dropped as duplicates.
+// Dropped is the number of elements that were dropped as duplicates.
 func (d *Dedup[T]) Dropped() uint64 { return d.dropped.Load() }
 
 // counts returns Seen and Dropped. Dropped never exceeds Seen, although Add and Reset change them

@@ -23,8 +23,9 @@
 // and UnmarshalBinary (and so encoding/gob), WriteFile and ReadFile. Build makes most of them from
 // a Config, which is JSON or text such as bloom(items=1e6,fpr=0.001).
 //
-// A negative answer is certain, except that of a Pair: the element was not added, or was deleted or
-// has expired since. A positive one may be wrong; the share of absent elements that get one is the
+// A negative answer is certain: the element was not added, or was deleted or has expired since. The
+// exceptions are a Pair, and a Counting or Cuckoo from which an element was deleted more often than
+// it was added. A positive answer may be wrong; the share of absent elements that get one is the
 // false positive rate (FPR). All filters are safe for concurrent use, except an Unshared Bloom, and
 // except that nothing else may run during ReadFrom and UnmarshalBinary.
 //

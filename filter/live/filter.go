@@ -63,7 +63,7 @@ type FallibleAdder[T any] interface {
 	// added.
 	Add(v T) (isNew bool, err error)
 	// AddMany adds elements in order, as Add does, until one is rejected. It returns
-	// how many it has added. isNew may be nil.
+	// how many it has added. isNew may be nil; otherwise len(isNew) >= len(vs).
 	AddMany(vs []T, isNew []bool) (n int, err error)
 }
 

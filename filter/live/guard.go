@@ -13,7 +13,7 @@ import (
 var ErrAbsent = errors.New("live: key does not exist")
 
 // Cache is the cache in front of the database. If it returns an error, the Guard counts it and
-// reads the database.
+// reads the database. It must be safe for concurrent use.
 type Cache[K comparable, V any] interface {
 	// Get returns the value of a key, and whether it is in the cache.
 	Get(ctx context.Context, key K) (v V, ok bool, err error)
@@ -22,10 +22,12 @@ type Cache[K comparable, V any] interface {
 }
 
 // KeySet is the filter of a Guard, with all keys that exist. The filters of package redisfilter are
-// KeySets; Local makes one of a filter of this package. MayContain may return true for an absent
-// key, but never false for an existing one. An error counts as true.
+// KeySets; Local makes one of a filter of this package. A KeySet must be safe for concurrent use.
 type KeySet[K any] interface {
+	// MayContain may return true for an absent key, but never false for an existing one. An
+	// error counts as true.
 	MayContain(ctx context.Context, key K) (bool, error)
+	// Add adds a key. A Guard ignores whether it was new.
 	Add(ctx context.Context, key K) (bool, error)
 }
 
@@ -130,8 +132,8 @@ func NewGuard[K comparable, V any](o GuardOptions[K, V]) (*Guard[K, V], error) {
 // so does Get. Other errors are those of load, and ctx.Err() if ctx ends while Get waits for it.
 // Callers that share a load share its V.
 //
-// load runs on a new goroutine, with the values of one of the waiting callers' contexts, and is
-// canceled when none of them waits any longer.
+// load runs on a new goroutine, with the values of the first caller's context, and is canceled when
+// no caller waits for it any longer. If it panics, Get panics in each of the waiting callers.
 func (g *Guard[K, V]) Get(ctx context.Context, key K, load func(ctx context.Context, key K) (V, error)) (V, error) {
 	var none V
 	g.n.lookups.Add(1)

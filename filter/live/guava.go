@@ -44,7 +44,8 @@ func GuavaUTF16(dst []byte, s string) []byte {
 }
 
 // WriteGuava writes a filter of one of Guava's schemes in Guava's format, for
-// BloomFilter.readFrom with a funnel that gives the same bytes.
+// BloomFilter.readFrom with a funnel that gives the same bytes. For any other Scheme the error
+// matches ErrIncompatible.
 func (f *Bloom[T]) WriteGuava(w io.Writer) (int64, error) {
 	var h [guavaHeaderSize]byte
 	switch f.scheme {

@@ -175,12 +175,18 @@ func (r *Rotating[T]) MayContain(v T) bool { return r.state.Load().current.MayCo
 // one. len(maybe) >= len(vs).
 func (r *Rotating[T]) MayContainMany(vs []T, maybe []bool) { r.Current().MayContainMany(vs, maybe) }
 
-// ApproxCount, FPR, FillRatio and MemoryBytes are those of the current filter. A rebuild
-// takes as much memory again.
+// ApproxCount is that of the current filter. It reads the whole filter.
 func (r *Rotating[T]) ApproxCount() uint64 { return r.Current().ApproxCount() }
-func (r *Rotating[T]) FPR() float64        { return r.Current().FPR() }
-func (r *Rotating[T]) FillRatio() float64  { return r.Current().FillRatio() }
-func (r *Rotating[T]) MemoryBytes() int    { return r.Current().MemoryBytes() }
+
+// FPR is that of the current filter. It reads the whole filter.
+func (r *Rotating[T]) FPR() float64 { return r.Current().FPR() }
+
+// FillRatio is that of the current filter. It reads the whole filter.
+func (r *Rotating[T]) FillRatio() float64 { return r.Current().FillRatio() }
+
+// MemoryBytes is the memory that the current filter takes. A rebuild takes as much again, or more
+// if the new filter is larger.
+func (r *Rotating[T]) MemoryBytes() int { return r.Current().MemoryBytes() }
 
 // Clone returns a filter with the same options and a copy of the current filter. It does
 // not copy a rebuild under way.

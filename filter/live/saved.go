@@ -110,8 +110,9 @@ func elementKind[T any](k *funnel.Key[T]) (funnel.Kind, error) {
 }
 
 // WriteFile writes a filter to a file and replaces an existing one atomically: it writes
-// name + ".tmp", syncs and renames it. A process that is killed leaves the old file or the
-// new one. Only one WriteFile at a time may write a name.
+// name + ".tmp", syncs and renames it. A crash leaves the old file or the new one, and perhaps
+// name + ".tmp". The new file is durable when WriteFile returns nil. Only one WriteFile at a time
+// may write a name.
 func WriteFile(name string, f io.WriterTo) (err error) {
 	tmp := name + ".tmp"
 	file, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)

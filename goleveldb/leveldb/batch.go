@@ -19,7 +19,7 @@ type BatchReplay interface {
 // batch. It must not be used concurrently.
 //
 // A batch holds up to 1 GiB. An operation that exceeds that is not added, nor are later ones, and
-// the batch can no longer be written or replayed: the error is then a sift.ErrBatchTooLarge.
+// the batch can no longer be written or replayed: the error then matches sift.ErrBatchTooLarge.
 type Batch struct {
 	b sift.Batch
 }

@@ -26,7 +26,12 @@ type Reader interface {
 	NewIterator(slice *util.Range, ro *opt.ReadOptions) iterator.Iterator
 }
 
-// DB is an open database. It is safe for concurrent use.
+// DB is an open database. It is safe for concurrent use. After Close, methods that can fail return
+// ErrClosed. Nil options mean the defaults.
+//
+// As in goleveldb, a write is durable when it returns only if WriteOptions.Sync is set. Otherwise a
+// crash of the machine, but not one of the program, may lose the last writes; see also
+// Options.NoSync. On a read-only database writes return ErrReadOnly.
 type DB struct {
 	s      *sift.DB
 	o      *opt.Options
@@ -266,7 +271,7 @@ func (db *DB) Delete(key []byte, wo *opt.WriteOptions) error {
 	return convert(db.s.Delete(key, db.writeOptions(wo)))
 }
 
-// Write applies a batch atomically. The batch is not changed.
+// Write applies a batch atomically. The batch is not changed. A nil or empty batch does nothing.
 func (db *DB) Write(batch *Batch, wo *opt.WriteOptions) error {
 	if err := db.ok(); err != nil || batch == nil {
 		return err

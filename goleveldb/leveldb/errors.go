@@ -11,13 +11,18 @@ import (
 	"github.com/syndtr/goleveldb/leveldb/storage"
 )
 
-// Errors that reads and writes return.
+// Errors that reads and writes return. They are not wrapped, so they can be compared with ==.
 var (
-	ErrNotFound         = errors.ErrNotFound
-	ErrReadOnly         = errors.New("leveldb: read-only mode")
+	// ErrNotFound: there is no such key.
+	ErrNotFound = errors.ErrNotFound
+	// ErrReadOnly: the database was opened read-only, or SetReadOnly was called.
+	ErrReadOnly = errors.New("leveldb: read-only mode")
+	// ErrSnapshotReleased: the snapshot has been released.
 	ErrSnapshotReleased = errors.New("leveldb: snapshot released")
-	ErrIterReleased     = errors.New("leveldb: iterator released")
-	ErrClosed           = errors.New("leveldb: closed")
+	// ErrIterReleased: the iterator has been released.
+	ErrIterReleased = errors.New("leveldb: iterator released")
+	// ErrClosed: the database has been closed.
+	ErrClosed = errors.New("leveldb: closed")
 )
 
 var errTransactionDone = errors.New("leveldb: transaction already closed")

@@ -12,7 +12,8 @@ import (
 	"github.com/syndtr/goleveldb/leveldb/util"
 )
 
-// Snapshot is the state of a DB at the time of GetSnapshot. It is safe for concurrent use.
+// Snapshot is the state of a DB at the time of GetSnapshot. It is safe for concurrent use. After
+// Release its reads return ErrSnapshotReleased, after DB.Close ErrClosed.
 type Snapshot struct {
 	db *DB
 	s  *sift.Snapshot

@@ -13,7 +13,9 @@ import (
 )
 
 // Transaction collects writes, which Commit applies atomically. Its reads see them. While it is
-// open, other writes wait. It is safe for concurrent use.
+// open, other writes wait. It is safe for concurrent use. After Commit or Discard its other methods
+// return an error. The options of its reads and writes are ignored, except DontFillCache of an
+// iterator.
 //
 // Writes are kept in memory up to the size of the write buffer, and beyond that in temporary files
 // of the storage, which Commit merges into tables. They are durable when Commit returns, unless

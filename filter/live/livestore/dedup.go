@@ -200,11 +200,14 @@ func (d *Dedup[T]) Unique(stream iter.Seq[T]) iter.Seq2[T, error] {
 	}
 }
 
-// Seen is the number of elements added since Open, including duplicates, Dropped the number of
-// duplicates among them, and Reads the number of reads of the store.
-func (d *Dedup[T]) Seen() uint64    { return d.n.seen.Load() }
+// Seen is the number of elements added since Open, including duplicates.
+func (d *Dedup[T]) Seen() uint64 { return d.n.seen.Load() }
+
+// Dropped is the number of duplicates among the elements added since Open.
 func (d *Dedup[T]) Dropped() uint64 { return d.n.dropped.Load() }
-func (d *Dedup[T]) Reads() uint64   { return d.n.reads.Load() }
+
+// Reads is the number of reads of the store since Open.
+func (d *Dedup[T]) Reads() uint64 { return d.n.reads.Load() }
 
 // ApproxCount is the number of elements in the store, except those that were false positives of
 // the filter when they were added: a share of at most FPR is missing.

@@ -363,6 +363,8 @@ func (f *Redisson[T]) ApproxCount(ctx context.Context) (uint64, error) {
 	return uint64(math.Floor(n + 0.5)), nil
 }
 
-// Bits is the number of bits of the filter, Hashes the number that an element sets.
+// Bits is the number of bits of the filter.
 func (f *Redisson[T]) Bits() uint64 { return f.size }
-func (f *Redisson[T]) Hashes() int  { return f.hashes }
+
+// Hashes is the number of bits that an element sets.
+func (f *Redisson[T]) Hashes() int { return f.hashes }
