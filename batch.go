@@ -14,6 +14,10 @@ import (
 // memtable.MaxCapacity first, the maximum size in a memtable.
 const maxBatchBytes = 1 << 30
 
+// maxOpOverhead is the maximum number of bytes that an operation adds besides its key and its value:
+// the batch's header, a kind and two lengths.
+const maxOpOverhead = wal.BatchHeaderLen + 1 + 2*binary.MaxVarintLen32
+
 // Batch is a list of writes that DB.Write applies atomically: after a crash either all or none
 // of them are there. A later operation on a key overrides an earlier one. A Batch cannot be read
 // like a database; use a Tx to read what is not committed yet. The zero Batch is empty and ready
@@ -56,7 +60,7 @@ func (b *Batch) add(kind base.Kind, key, value []byte) {
 	switch {
 	case b.err != nil:
 		return
-	case len(b.data)+len(key)+len(value) > maxBatchBytes:
+	case len(b.data)+maxOpOverhead+len(key)+len(value) > maxBatchBytes:
 		b.err = fmt.Errorf("%w: more than %d bytes", ErrBatchTooLarge, maxBatchBytes)
 		return
 	case room > memtable.MaxCapacity-b.room:

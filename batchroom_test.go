@@ -214,3 +214,24 @@ func TestLoadTooLarge(t *testing.T) {
 		t.Errorf("a batch of more than 1 GiB: %v, %d operations", err, b.Len())
 	}
 }
+
+// TestBatchSize checks that no operation makes a batch larger than Load accepts.
+func TestBatchSize(t *testing.T) {
+	accepted := 0
+	data := make([]byte, maxBatchBytes+400)
+	for room := range 400 {
+		b := Batch{data: data[:maxBatchBytes-room], count: 1}
+		b.Put(make([]byte, 130), make([]byte, 130))
+		if b.Err() == nil {
+			accepted++
+		} else if !errors.Is(b.Err(), ErrBatchTooLarge) {
+			t.Fatal(b.Err())
+		}
+		if b.Size() > maxBatchBytes {
+			t.Fatalf("with %d bytes left, a batch grows to %d", room, b.Size())
+		}
+	}
+	if accepted < 100 {
+		t.Errorf("only %d batches accept 260 bytes", accepted)
+	}
+}

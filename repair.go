@@ -77,6 +77,7 @@ type repairer struct {
 	report  *RepairReport
 	old     []string           // base names of the files that the repaired database replaces
 	tables  []string           // base names of the tables to read
+	sizes   map[string]int64   // of the tables, if the MANIFEST says so
 	logs    []string           // base names of the logs to read
 	inputs  []base.Iterator    // over the readable entries
 	growing *memtable.Memtable // the last memtable among inputs
@@ -132,14 +133,19 @@ func (r *repairer) find() error {
 	return nil
 }
 
-// trustManifest restricts the files to read to those that the MANIFEST names, if all of these exist.
+// trustManifest restricts the files to read to those that the MANIFEST names, if it is whole and all
+// of these exist.
 func (r *repairer) trustManifest(names []string) {
 	state, err := manifest.Load(r.db.fs, r.db.dir)
+	if err == nil {
+		err = state.Dropped // the edits that are lost may have added tables
+	}
 	if err != nil {
 		r.drop(err)
 		return
 	}
 	var tables []string
+	sizes := map[string]int64{}
 	there := setOf(names)
 	for _, metas := range state.Version.Levels {
 		for _, meta := range metas {
@@ -148,7 +154,9 @@ func (r *repairer) trustManifest(names []string) {
 				r.drop(err)
 				return
 			}
-			tables = append(tables, filepath.Base(path))
+			name := filepath.Base(path)
+			tables = append(tables, name)
+			sizes[name] = int64(meta.Size)
 		}
 	}
 	_, missing, err := r.db.logs.Find(state, names)
@@ -159,7 +167,7 @@ func (r *repairer) trustManifest(names []string) {
 	if missing != nil {
 		r.drop(missing) // it may have been empty: see Find
 	}
-	r.tables = tables
+	r.tables, r.sizes = tables, sizes
 	r.logs = slices.DeleteFunc(r.logs, func(name string) bool {
 		_, num, _ := manifest.ParseName(name)
 		return num < state.LogNumber && num != state.PrevLogNum
@@ -288,6 +296,10 @@ func (r *repairer) readTable(name string) error {
 	size, err := r.db.fs.Size(path)
 	if err != nil {
 		return err
+	}
+	if want, ok := r.sizes[name]; ok && size > want {
+		r.drop(fmt.Errorf("%w: %s has %d bytes, %d according to the MANIFEST: ignoring the others", ErrCorruption, path, size, want))
+		size = want
 	}
 	f, err := r.db.fs.Open(path)
 	if err != nil {

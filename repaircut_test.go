@@ -201,3 +201,49 @@ func TestRepairRemovesWhatItWrote(t *testing.T) {
 	wantKeys(t, db, 150)
 	mustClose(t, db)
 }
+
+// TestRepairDamagedManifest checks that Repair finds all entries, whichever byte of the MANIFEST is
+// damaged: an edit that is lost may have added a table.
+func TestRepairDamagedManifest(t *testing.T) {
+	const n = 40
+	mem := vfstest.NewMem()
+	for _, keys := range []int{n / 2, n} { // the last edits in the MANIFEST add tables with new keys
+		db := mustOpen(t, "db", uncached(mem))
+		loadKeys(t, db, keys)
+		mustClose(t, db)
+	}
+	size := 0
+	editFile(t, mem, manifest.KindManifest, func(b []byte) []byte { size = len(b); return b })
+	for at := range size {
+		img := mem.CrashImage(mem.NumOps(), vfstest.KeepUnsynced)
+		editFile(t, img, manifest.KindManifest, func(b []byte) []byte { b[at] ^= 1; return b })
+		report, err := Repair("db", uncached(img))
+		if err != nil || report.Entries != n {
+			t.Fatalf("byte %d of %d: %v, %d entries, dropped %v", at, size, err, report.Entries, report.Dropped)
+		}
+		if report.FromManifest {
+			t.Errorf("byte %d of %d: the MANIFEST counts as intact", at, size)
+		}
+		db := mustOpen(t, "db", uncached(img))
+		wantKeys(t, db, n)
+		mustClose(t, db)
+	}
+}
+
+// TestRepairAppendedTable checks that bytes after the end of a table do not hide it, and are
+// reported.
+func TestRepairAppendedTable(t *testing.T) {
+	const n = 40
+	mem := vfstest.NewMem()
+	db := mustOpen(t, "db", uncached(mem))
+	loadKeys(t, db, n)
+	mustClose(t, db)
+	editFile(t, mem, manifest.KindTable, func(b []byte) []byte { return append(b, make([]byte, 20)...) })
+	report, err := Repair("db", uncached(mem))
+	if err != nil || report.Entries != n || len(report.Dropped) != 1 || !errors.Is(report.Dropped[0], ErrCorruption) {
+		t.Fatalf("%v, %d entries, dropped %v", err, report.Entries, report.Dropped)
+	}
+	db = mustOpen(t, "db", uncached(mem))
+	wantKeys(t, db, n)
+	mustClose(t, db)
+}

@@ -108,8 +108,7 @@ func NewWriter(w io.Writer, o *WriterOptions) *Writer {
 
 // Add adds an entry, which must be after the previous one in the order of internal keys: user keys
 // ascend, and the sequence numbers of a user key descend. Key and value together may have 1 GiB, and
-// seq 56 bits. The value of a tombstone must be empty, which Add does not check. Add copies userKey
-// and value.
+// seq 56 bits. The value of a tombstone is ignored. Add copies userKey and value.
 func (w *Writer) Add(userKey []byte, seq uint64, kind Kind, value []byte) error {
 	if w.err != nil {
 		return w.err
@@ -130,6 +129,9 @@ func (w *Writer) add(userKey []byte, seq uint64, kind Kind, value []byte) error 
 	}
 	if len(userKey) > maxEntryLen || len(value) > maxEntryLen-len(userKey) {
 		return fmt.Errorf("sstable: key and value of %d and %d bytes are too long", len(userKey), len(value))
+	}
+	if kind == base.KindDelete {
+		value = nil
 	}
 	trailer := base.Trailer(seq, kind)
 	newKey := true

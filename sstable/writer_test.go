@@ -418,3 +418,22 @@ func TestLargeBlocks(t *testing.T) {
 		}
 	}
 }
+
+// TestTombstoneValue checks that the value of a tombstone is ignored.
+func TestTombstoneValue(t *testing.T) {
+	var file bytes.Buffer
+	w := NewWriter(&file, nil)
+	if err := w.Add([]byte("k"), 1, KindDelete, []byte("value")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := NewReader(bytes.NewReader(file.Bytes()), int64(file.Len()), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if value, kind, _, found, err := r.Get([]byte("k"), 1); len(value) > 0 || kind != KindDelete || !found || err != nil {
+		t.Errorf("%q, kind %d, %t, %v", value, kind, found, err)
+	}
+}
