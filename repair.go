@@ -159,13 +159,15 @@ func (r *repairer) trustManifest(names []string) {
 			sizes[name] = int64(meta.Size)
 		}
 	}
+	// If the MANIFEST has been cut off between two edits, files that it names are missing, such as a
+	// log whose contents are in tables by now.
 	_, missing, err := r.db.logs.Find(state, names)
+	if missing != nil {
+		err = missing
+	}
 	if err != nil {
 		r.drop(err)
 		return
-	}
-	if missing != nil {
-		r.drop(missing) // it may have been empty: see Find
 	}
 	r.tables, r.sizes = tables, sizes
 	r.logs = slices.DeleteFunc(r.logs, func(name string) bool {

@@ -203,7 +203,7 @@ func TestRepairRemovesWhatItWrote(t *testing.T) {
 }
 
 // TestRepairDamagedManifest checks that Repair finds all entries, whichever byte of the MANIFEST is
-// damaged: an edit that is lost may have added a table.
+// damaged, and wherever it is cut off: an edit that is lost may have added a table.
 func TestRepairDamagedManifest(t *testing.T) {
 	const n = 40
 	mem := vfstest.NewMem()
@@ -215,18 +215,23 @@ func TestRepairDamagedManifest(t *testing.T) {
 	size := 0
 	editFile(t, mem, manifest.KindManifest, func(b []byte) []byte { size = len(b); return b })
 	for at := range size {
-		img := mem.CrashImage(mem.NumOps(), vfstest.KeepUnsynced)
-		editFile(t, img, manifest.KindManifest, func(b []byte) []byte { b[at] ^= 1; return b })
-		report, err := Repair("db", uncached(img))
-		if err != nil || report.Entries != n {
-			t.Fatalf("byte %d of %d: %v, %d entries, dropped %v", at, size, err, report.Entries, report.Dropped)
+		for what, edit := range map[string]func(b []byte) []byte{
+			"a changed byte": func(b []byte) []byte { b[at] ^= 1; return b },
+			"cut off":        func(b []byte) []byte { return b[:at] },
+		} {
+			img := mem.CrashImage(mem.NumOps(), vfstest.KeepUnsynced)
+			editFile(t, img, manifest.KindManifest, edit)
+			report, err := Repair("db", uncached(img))
+			if err != nil || report.Entries != n || len(report.Dropped) == 0 {
+				t.Fatalf("%s at %d of %d: %v, %d entries, dropped %v", what, at, size, err, report.Entries, report.Dropped)
+			}
+			if report.FromManifest {
+				t.Errorf("%s at %d of %d: the MANIFEST counts as intact", what, at, size)
+			}
+			db := mustOpen(t, "db", uncached(img))
+			wantKeys(t, db, n)
+			mustClose(t, db)
 		}
-		if report.FromManifest {
-			t.Errorf("byte %d of %d: the MANIFEST counts as intact", at, size)
-		}
-		db := mustOpen(t, "db", uncached(img))
-		wantKeys(t, db, n)
-		mustClose(t, db)
 	}
 }
 

@@ -73,9 +73,9 @@ func (e *Env) damageForRepair() error {
 		case 1:
 			err = e.Mem.Remove(path)
 		case 2:
-			err = rewrite(e.Mem, path, func(b []byte) []byte { return b[:len(b)*2/3] })
+			err = rewrite(e.Mem, path, func(b []byte) []byte { return b[:e.Rng.IntN(len(b))] })
 		case 3:
-			err = rewrite(e.Mem, path, func(b []byte) []byte { b[len(b)/3] ^= 0x10; return b })
+			err = rewrite(e.Mem, path, func(b []byte) []byte { b[e.Rng.IntN(len(b))] ^= 0x10; return b })
 		}
 	}
 	img := e.Mem.CrashImage(e.ops(), vfstest.KeepUnsynced)
