@@ -464,3 +464,25 @@ func TestTriesByDefault(t *testing.T) {
 	}
 	nothingLeft(t, db)
 }
+
+// TestTxLimitInView checks that the read that exceeds the limit reports that.
+func TestTxLimitInView(t *testing.T) {
+	o := uncached(vfstest.NewMem())
+	o.TxBytes = 4 << 10
+	db := mustOpen(t, "db", o)
+	defer mustClose(t, db)
+	tx, err := db.Begin(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Discard()
+	if err := tx.Put([]byte("a"), nil); err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; tx.err == nil; i++ {
+		_, err := tx.Get(fmt.Appendf(nil, "absent%d", i))
+		if want := map[bool]error{true: ErrNotFound, false: ErrTxLimit}[tx.err == nil]; !errors.Is(err, want) {
+			t.Fatalf("read %d: %v, want %v", i, err, want)
+		}
+	}
+}
