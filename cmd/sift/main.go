@@ -110,6 +110,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		kong.Description(description),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true, WrapUpperBound: 80}),
 		kong.Writers(stdout, stderr),
+		kong.Help(func(o kong.HelpOptions, c *kong.Context) error {
+			c.Exit(e.fail(kong.DefaultHelpPrinter(o, c)))
+			return nil
+		}),
 		kong.Exit(func(code int) { panic(exitStatus(code)) }),
 		kong.Bind(e),
 		kong.KindMapper(reflect.String, kong.MapperFunc(setString)),
