@@ -19,6 +19,7 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/siftdb/sift"
 	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/manifest"
 )
 
 func main() {
@@ -230,9 +231,9 @@ func (e *env) withDB(dir string, o sift.Options, fn func(db *sift.DB) error) (er
 	return hint(fn(db), dir)
 }
 
-// hint adds advice to an error that reports damage.
+// hint adds advice to an error that reports damage, unless the error itself says what to do.
 func hint(err error, dir string) error {
-	if err == nil || !errors.Is(err, sift.ErrCorruption) {
+	if err == nil || !errors.Is(err, sift.ErrCorruption) || errors.Is(err, manifest.ErrNothingToRepair) {
 		return err
 	}
 	return fmt.Errorf("%w\n\"sift check %s\" lists all damage, \"sift repair %s\" rebuilds what can be read", err, dir, dir)

@@ -274,3 +274,25 @@ func lines(n int) string {
 }
 
 func line(i int) string { return fmt.Sprintf("key%06d\tvalue %d\n", i, i) }
+
+// TestOnlyCurrent: no error recommends a repair where there is nothing to repair, and what it
+// recommends instead helps.
+func TestOnlyCurrent(t *testing.T) {
+	for _, content := range []string{"garbage", "MANIFEST-000005\n"} {
+		db := t.TempDir()
+		current := filepath.Join(db, "CURRENT")
+		if err := os.WriteFile(current, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range [][]string{{"scan", db}, {"put", db, "k", "v"}, {"check", db}} {
+			r := runSift(t, "", args...)
+			if text := r.out + r.err; r.status != statusFailed || !strings.Contains(text, "remove CURRENT") || strings.Contains(text, "sift repair") || strings.Contains(text, "Repair") {
+				t.Errorf("%q: %+v", args, r)
+			}
+		}
+		if err := os.Remove(current); err != nil {
+			t.Fatal(err)
+		}
+		mustSift(t, "", "put", db, "k", "v")
+	}
+}
