@@ -296,3 +296,20 @@ func TestOnlyCurrent(t *testing.T) {
 		mustSift(t, "", "put", db, "k", "v")
 	}
 }
+
+// TestEmptyDirectory: verbs that need a database leave nothing in a directory without one.
+func TestEmptyDirectory(t *testing.T) {
+	dir := t.TempDir()
+	for _, args := range []string{"scan", "get", "stats", "tables", "check", "repair", "compact", "delete", "filter build"} {
+		words := append(strings.Fields(args), dir)
+		if args == "get" || args == "delete" {
+			words = append(words, "k")
+		}
+		if r := runSift(t, "", words...); r.status != statusFailed || !strings.Contains(r.err, "does not exist") {
+			t.Errorf("%s: %+v", args, r)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left %v behind, %v", left, err)
+	}
+}
