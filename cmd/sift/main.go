@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -120,8 +121,11 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		kong.KindMapper(reflect.String, kong.MapperFunc(setString)),
 		kong.Vars{"filter": filter.DefaultForFlush().Name() + " in level 0, " + filter.Default().Name() + " below"},
 	)
-	if len(args) == 0 {
+	switch {
+	case len(args) == 0:
 		args = []string{"--help"}
+	case args[0] == "help":
+		args = append(slices.Clone(args[1:]), "--help")
 	}
 	command, err := parser.Parse(args)
 	if err != nil {

@@ -313,3 +313,14 @@ func TestEmptyDirectory(t *testing.T) {
 		t.Errorf("left %v behind, %v", left, err)
 	}
 }
+
+// TestHelpVerb: help is another way to write --help.
+func TestHelpVerb(t *testing.T) {
+	for verb, want := range map[string]string{
+		"help": "--help", "help get": "get --help", "help filter stats": "filter stats --help", "": "--help",
+	} {
+		if got, want := mustSift(t, "", strings.Fields(verb)...), mustSift(t, "", strings.Fields(want)...); got != want {
+			t.Errorf("sift %s prints\n%s\nwant\n%s", verb, got, want)
+		}
+	}
+}
