@@ -231,6 +231,12 @@ func TestStories(t *testing.T) {
 			{args: "repair DB", err: "does not exist"},
 			{args: "dump DB/000005.ldb", err: noSuchFile},
 		}},
+		{"a file for a database", []step{
+			{args: "put DB k v"},
+			{args: "scan DB/CURRENT", err: "sift: list "},
+			{args: "check DB/CURRENT", err: "sift: list "},
+			{args: "compact DB/CURRENT", err: "sift: list "},
+		}},
 		{"nonsense", []step{
 			{args: "frobnicate", err: "unexpected argument frobnicate", usage: true},
 			{args: "get", err: `expected "<dir> <key>"` + "\nRun \"sift get --help\"", usage: true},
