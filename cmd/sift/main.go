@@ -156,8 +156,8 @@ func usageError(err error) error {
 			name = node.FullPath()
 		}
 	}
-	// EOL is how the parser reports a missing value.
-	text := strings.ReplaceAll(err.Error(), ` but got "EOL" (<EOL>)`, ", got none")
+	// EOL is how the parser reports a missing value, and "value" a type without a name.
+	text := strings.NewReplacer(` but got "EOL" (<EOL>)`, ", got none", "expected value value", "expected a value").Replace(err.Error())
 	return fmt.Errorf("%s\nRun \"%s --help\" for usage", text, name)
 }
 

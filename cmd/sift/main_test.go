@@ -245,6 +245,7 @@ func TestStories(t *testing.T) {
 			{args: "scan --nonsense DB", err: "unknown flag --nonsense", usage: true},
 			{args: "scan --limit -1 DB", err: "--limit", usage: true},
 			{args: "scan --limit many DB", err: "--limit", usage: true},
+			{args: "filter plan DB --memory", err: "--memory: expected a value, got none\n", usage: true},
 			{args: `get DB k\`, err: "a backslash at the end", usage: true},
 			{args: `get DB k\x1`, err: `\x without two hexadecimal digits`, usage: true},
 			{args: `get DB k\xg0`, err: `\x without two hexadecimal digits`, usage: true},
