@@ -182,7 +182,9 @@ func TestStories(t *testing.T) {
 			{args: "load DB", stdin: "b\told\nz\told\n"},
 			{args: "load --sorted DB", stdin: "a\t1\nb\t2\nc\t3"},
 			{args: "scan DB", out: "a\t1\nb\t2\nc\t3\nz\told\n"},
-			{args: "load --sorted DB", stdin: "d\t1\ne\t2\nd\t3\n", err: `sift: Ingest: key "d" does not come after "e"`},
+			{args: "load --sorted DB", stdin: "d\t1\ne\t2\nd\t3\n", err: `sift: line 3: key "d" does not come after "e"`},
+			{args: "load --sorted DB", stdin: "\\x00\t1\n\\x00\t2\n", err: `sift: line 2: key "\x00" does not come after "\x00"`},
+			{args: "load --sorted --hex DB", stdin: "00\t\n\t\n", err: `sift: line 2: key "" does not come after "00"`},
 			{args: "load --sorted DB", stdin: "d\t1\nno tab\n", err: "sift: line 2: no tab"},
 			{args: "load --sorted DB"},
 			{args: "scan --keys-only DB", out: "a\nb\nc\nz\n"}, // a failed load stores nothing
