@@ -172,7 +172,7 @@ func TestStories(t *testing.T) {
 			{args: "load DB", stdin: "good\t1\nno tab here\nunread\t1\n", err: "sift: line 2: no tab"},
 			{args: "load DB", stdin: "a\tb\tc\n", err: "sift: line 1: more than one tab"},
 			{args: "load DB", stdin: "a\tb\n\n", err: "sift: line 2: no tab"},
-			{args: "load DB", stdin: "a\tx\\q\n", err: `sift: line 1: value: unknown escape \q`},
+			{args: "load DB", stdin: "a\tx\\q\n", err: `sift: line 1: value: unknown escape: a backslash before "q"`},
 			{args: "load --hex DB", stdin: "00\t00\n0\t00\n", err: "sift: line 2: key: not hexadecimal: odd length"},
 			{args: "load --hex DB", stdin: "zz\t00\n", err: "sift: line 1: key: not hexadecimal: invalid byte"},
 			{args: "scan --prefix good DB", out: "good\t1\n"}, // lines before the bad one are stored
@@ -197,11 +197,11 @@ func TestStories(t *testing.T) {
 			{args: "scan --hex DB", out: "00ff\t0a\n63\t\n"},
 			{args: "batch DB", stdin: "put\tx\t1\nset\ty\t1\n", err: `sift: line 2: "set" is none of put, delete and delete-range`},
 			{args: "batch DB", stdin: "put\tx\t1\ndelete-range\ta\n", err: "sift: line 2: delete-range takes 2 arguments, separated by tabs, got 1"},
-			{args: "batch DB", stdin: "delete-range\ta\t\\q\n", err: `sift: line 1: bound: unknown escape \q`},
+			{args: "batch DB", stdin: "delete-range\ta\t\\q\n", err: `sift: line 1: bound: unknown escape: a backslash before "q"`},
 			{args: "batch DB", stdin: "put\tx\t1\nput\ty\n", err: "sift: line 2: put takes 2 arguments, separated by tabs, got 1"},
 			{args: "batch DB", stdin: "put\tx\t1\ndelete\ty\tz\n", err: "sift: line 2: delete takes 1 argument, separated by tabs, got 2"},
 			{args: "batch DB", stdin: "put\tx\t1\n\n", err: `sift: line 2: "" is none`},
-			{args: "batch DB", stdin: "put\tx\t1\ndelete\t\\q\n", err: `sift: line 2: key: unknown escape \q`},
+			{args: "batch DB", stdin: "put\tx\t1\ndelete\t\\q\n", err: `sift: line 2: key: unknown escape: a backslash before "q"`},
 			{args: "batch --hex DB", stdin: "put\t00\t0\n", err: "sift: line 1: value: not hexadecimal: odd length"},
 			{args: "get DB x", err: "no such key"}, // a script with a bad line writes nothing
 		}},
