@@ -136,6 +136,13 @@ func TestLockedAndMissing(t *testing.T) {
 		t.Error("Check or Repair created the directory")
 	}
 	dir := t.TempDir()
+	_, roErr := sift.Open(dir, &sift.Options{ReadOnly: true})
+	_, rwErr := sift.Open(dir, &sift.Options{ErrorIfMissing: true})
+	for name, err := range map[string]error{"Check": check(dir), "Repair": repair(dir, nil), "ReadOnly": roErr, "ErrorIfMissing": rwErr} {
+		if !errors.Is(err, sift.ErrNotExist) || exists(filepath.Join(dir, "LOCK")) {
+			t.Errorf("%s of an empty directory: %v", name, err)
+		}
+	}
 	db := mustOpen(t, dir, nil)
 	for name, err := range map[string]error{"Check": check(dir), "Repair": repair(dir, nil)} {
 		var locked *sift.LockedError

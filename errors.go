@@ -65,7 +65,7 @@ var (
 
 // CorruptionError reports where damaged bytes were found. It matches ErrCorruption. Fields:
 //
-//	Path   string  the file
+//	Path   string  the file; "" if it is unknown
 //	Offset int64   offset of the damaged part in the file; -1 for the whole file
 //	What   string  the part that is damaged, "data block" for example
 //	Err    error   what is wrong with it

@@ -14,7 +14,7 @@ import (
 // bytes.
 type Metrics struct {
 	// Levels has the seven levels, 0 first.
-	Levels [manifest.NumLevels]LevelMetrics
+	Levels [7]LevelMetrics
 
 	// Gets counts lookups by Get, Lookup, Has, View and GetMany, each key once.
 	Gets uint64
@@ -66,6 +66,8 @@ type Metrics struct {
 	// Recovery describes what Open found in the logs.
 	Recovery Recovery
 }
+
+var _ = [manifest.NumLevels]LevelMetrics(Metrics{}.Levels)
 
 // LevelMetrics describes one level.
 type LevelMetrics struct {

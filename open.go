@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 
 	"github.com/siftdb/sift/internal/filecache"
 	"github.com/siftdb/sift/internal/gap"
@@ -106,13 +107,22 @@ func (d *DB) open() (err error) {
 	return d.recover(state)
 }
 
-// mustExist returns an error if the directory is missing or cannot be read.
+// mustExist returns an error if the directory is missing, cannot be read, or has no file of a
+// database, not even LOCK: locking it would leave that file there.
 func (d *DB) mustExist() error {
-	_, err := d.fs.List(d.dir)
+	names, err := d.fs.List(d.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: %w", ErrNotExist, err)
 	}
+	if err == nil && !slices.ContainsFunc(names, isDatabaseFile) {
+		return fmt.Errorf("%w: %s", ErrNotExist, d.dir)
+	}
 	return err
+}
+
+func isDatabaseFile(name string) bool {
+	_, _, ok := manifest.ParseName(name)
+	return ok
 }
 
 // create creates an empty database: a MANIFEST without tables, and CURRENT. It writes nothing else

@@ -794,3 +794,26 @@ func TestDecompress(t *testing.T) {
 		t.Errorf("properties of one byte: %v", err)
 	}
 }
+
+// TestErrorsWithoutPath: errors of a reader without a path begin with what is wrong.
+func TestErrorsWithoutPath(t *testing.T) {
+	zeros := make([]byte, 92)
+	rocksdb := binary.LittleEndian.AppendUint64(slices.Clone(zeros), 0x88e241b785f4cff7)
+	for _, c := range []struct {
+		r    io.ReaderAt
+		size int64
+		want string
+	}{
+		{bytes.NewReader(nil), 0, "corrupt table: "},
+		{bytes.NewReader(zeros), 92, "corrupt footer at offset 44: "},
+		{bytes.NewReader(rocksdb), 100, "unsupported: "},
+		{&failingReader{}, 100, "read footer at offset 52: "},
+	} {
+		for path, prefix := range map[string]string{"": "", "dir/000005.ldb": "dir/000005.ldb: "} {
+			_, err := NewReader(c.r, c.size, &ReaderOptions{Path: path})
+			if err == nil || !strings.HasPrefix(err.Error(), prefix+c.want) {
+				t.Errorf("%v, want %s", err, prefix+c.want)
+			}
+		}
+	}
+}

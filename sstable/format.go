@@ -30,14 +30,16 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// Kind is the kind of an entry: a value or a tombstone.
+// Kind is the kind of an entry, a uint8: KindDelete or KindSet.
 type Kind = base.Kind
 
 // The kinds of entries: a tombstone, and a value.
 const (
-	KindDelete = base.KindDelete
-	KindSet    = base.KindSet
+	KindDelete Kind = 0
+	KindSet    Kind = 1
 )
+
+var _ = [1]struct{}{}[(KindDelete-base.KindDelete)|(KindSet-base.KindSet)]
 
 // A table, integers little-endian:
 //

@@ -395,7 +395,7 @@ func (r *Reader) loadRange(h *heldRange) error {
 			prefixer = r.prefix
 		}
 		if prefixer == nil || prefixer.Name() != split {
-			return fmt.Errorf("%s: %w: range filter with the unknown key split %s", r.path, filter.ErrUnknownFamily, r.props.RangeSplit)
+			return base.InFile(r.path, fmt.Errorf("%w: range filter with the unknown key split %s", filter.ErrUnknownFamily, r.props.RangeSplit))
 		}
 	}
 	block, err := r.readBlock(m.Handle, "filter block")

@@ -70,7 +70,7 @@ func (r *Reader) readAt(buf []byte, offset uint64, what string) error {
 	case err == nil, errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return r.corrupt(Handle{Offset: offset}, what, errTruncated)
 	}
-	return fmt.Errorf("%s: read %s at offset %d: %w", r.path, what, offset, err)
+	return base.InFile(r.path, fmt.Errorf("read %s at offset %d: %w", what, offset, err))
 }
 
 // readRaw reads a block and its trailer into buf, whose length must be that of both, and verifies

@@ -16,7 +16,7 @@ import (
 // ReaderOptions configure a Reader. A nil *ReaderOptions and zero fields mean
 // the defaults.
 type ReaderOptions struct {
-	// Path names the file in errors. It is not opened.
+	// Path names the file in errors. It is not opened. Default: errors name no file.
 	Path string
 	// Cache is the cache for data blocks. Default: none.
 	Cache *BlockCache
@@ -155,7 +155,7 @@ func (r *Reader) readFooter() (metaErr, err error) {
 	}
 	r.footer, metaErr, err = decodeFooter(buf[:], r.size)
 	if errors.Is(err, base.ErrUnsupported) {
-		return nil, fmt.Errorf("%s: %w", r.path, err)
+		return nil, base.InFile(r.path, err)
 	}
 	if err != nil {
 		return nil, r.corrupt(h, "footer", err)
@@ -222,14 +222,14 @@ func (r *Reader) readMeta() (metaErr, err error) {
 	for _, m := range r.meta {
 		switch m.Name {
 		case rangeDelName, rangeDelName2:
-			return nil, fmt.Errorf("%s: %w: table with range deletions", r.path, base.ErrUnsupported)
+			return nil, base.InFile(r.path, fmt.Errorf("%w: table with range deletions", base.ErrUnsupported))
 		case propertiesName:
 			what = "properties block"
 			if data, err = r.readBlock(m.Handle, what); err == nil {
 				if r.props, err = decodeProperties(data); err != nil && !errors.Is(err, base.ErrUnsupported) {
 					err = r.corrupt(m.Handle, what, err)
 				} else if err != nil {
-					return nil, fmt.Errorf("%s: %w", r.path, err)
+					return nil, base.InFile(r.path, err)
 				}
 			}
 		}

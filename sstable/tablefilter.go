@@ -152,7 +152,7 @@ var errPrefixesOnly = errors.New("contains prefixes only, not keys")
 // unknownFilter returns the error for a filter of the given family that is not used because of
 // cause.
 func (r *Reader) unknownFilter(family string, cause error) error {
-	return fmt.Errorf("%s: filter family %q: %w", r.path, family, cause)
+	return base.InFile(r.path, fmt.Errorf("filter family %q: %w", family, cause))
 }
 
 // openFilter finds the table's filter among the meta blocks and loads it according to the

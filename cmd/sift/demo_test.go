@@ -48,6 +48,12 @@ func TestDemo(t *testing.T) {
 	if len(rows) != 4 {
 		t.Fatalf("%d rows of figures in\n%s", len(rows), out)
 	}
+	_, text, _ := strings.Cut(out, "With a cold cache")
+	for line := range strings.Lines(text) {
+		if len(line) > 81 && !strings.Contains(line, db) {
+			t.Errorf("line of %d bytes: %s", len(line), line)
+		}
+	}
 	reads := func(i int) float64 {
 		n, err := strconv.ParseFloat(rows[i][3], 64)
 		if err != nil {

@@ -107,7 +107,7 @@ type loader struct {
 // ops yields the lines and reports progress.
 func (l *loader) ops(progress func()) iter.Seq2[sift.Op, error] {
 	return func(yield func(sift.Op, error) bool) {
-		for {
+		for last := []byte(nil); ; {
 			line, err := l.in.next()
 			if err == io.EOF {
 				return
@@ -117,7 +117,10 @@ func (l *loader) ops(progress func()) iter.Seq2[sift.Op, error] {
 				err = fmt.Errorf("%w after line %d", err, l.in.line)
 			} else if op.Key, op.Value, err = l.parse(line); err != nil {
 				err = fmt.Errorf("line %d: %w", l.in.line, err)
+			} else if last != nil && bytes.Compare(op.Key, last) <= 0 {
+				err = fmt.Errorf(`line %d: key "%s" does not come after "%s"`, l.in.line, l.form.append(nil, op.Key), l.form.append(nil, last))
 			}
+			last = op.Key
 			if l.in.line%1024 == 0 {
 				progress()
 			}

@@ -13,12 +13,14 @@ import (
 	"os/signal"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
 	"github.com/siftdb/sift"
 	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/manifest"
 )
 
 func main() {
@@ -110,13 +112,20 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		kong.Description(description),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true, WrapUpperBound: 80}),
 		kong.Writers(stdout, stderr),
+		kong.Help(func(o kong.HelpOptions, c *kong.Context) error {
+			c.Exit(e.fail(kong.DefaultHelpPrinter(o, c)))
+			return nil
+		}),
 		kong.Exit(func(code int) { panic(exitStatus(code)) }),
 		kong.Bind(e),
 		kong.KindMapper(reflect.String, kong.MapperFunc(setString)),
 		kong.Vars{"filter": filter.DefaultForFlush().Name() + " in level 0, " + filter.Default().Name() + " below"},
 	)
-	if len(args) == 0 {
+	switch {
+	case len(args) == 0:
 		args = []string{"--help"}
+	case args[0] == "help":
+		args = append(slices.Clone(args[1:]), "--help")
 	}
 	command, err := parser.Parse(args)
 	if err != nil {
@@ -147,8 +156,8 @@ func usageError(err error) error {
 			name = node.FullPath()
 		}
 	}
-	// EOL is how the parser reports a missing value.
-	text := strings.ReplaceAll(err.Error(), ` but got "EOL" (<EOL>)`, ", got none")
+	// EOL is how the parser reports a missing value, and "value" a type without a name.
+	text := strings.NewReplacer(` but got "EOL" (<EOL>)`, ", got none", "expected value value", "expected a value").Replace(err.Error())
 	return fmt.Errorf("%s\nRun \"%s --help\" for usage", text, name)
 }
 
@@ -226,9 +235,9 @@ func (e *env) withDB(dir string, o sift.Options, fn func(db *sift.DB) error) (er
 	return hint(fn(db), dir)
 }
 
-// hint adds advice to an error that reports damage.
+// hint adds advice to an error that reports damage, unless the error itself says what to do.
 func hint(err error, dir string) error {
-	if err == nil || !errors.Is(err, sift.ErrCorruption) {
+	if err == nil || !errors.Is(err, sift.ErrCorruption) || errors.Is(err, manifest.ErrNothingToRepair) {
 		return err
 	}
 	return fmt.Errorf("%w\n\"sift check %s\" lists all damage, \"sift repair %s\" rebuilds what can be read", err, dir, dir)

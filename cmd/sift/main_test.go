@@ -172,7 +172,7 @@ func TestStories(t *testing.T) {
 			{args: "load DB", stdin: "good\t1\nno tab here\nunread\t1\n", err: "sift: line 2: no tab"},
 			{args: "load DB", stdin: "a\tb\tc\n", err: "sift: line 1: more than one tab"},
 			{args: "load DB", stdin: "a\tb\n\n", err: "sift: line 2: no tab"},
-			{args: "load DB", stdin: "a\tx\\q\n", err: `sift: line 1: value: unknown escape \q`},
+			{args: "load DB", stdin: "a\tx\\q\n", err: `sift: line 1: value: unknown escape: a backslash before "q"`},
 			{args: "load --hex DB", stdin: "00\t00\n0\t00\n", err: "sift: line 2: key: not hexadecimal: odd length"},
 			{args: "load --hex DB", stdin: "zz\t00\n", err: "sift: line 1: key: not hexadecimal: invalid byte"},
 			{args: "scan --prefix good DB", out: "good\t1\n"}, // lines before the bad one are stored
@@ -182,7 +182,9 @@ func TestStories(t *testing.T) {
 			{args: "load DB", stdin: "b\told\nz\told\n"},
 			{args: "load --sorted DB", stdin: "a\t1\nb\t2\nc\t3"},
 			{args: "scan DB", out: "a\t1\nb\t2\nc\t3\nz\told\n"},
-			{args: "load --sorted DB", stdin: "d\t1\ne\t2\nd\t3\n", err: `sift: Ingest: key "d" does not come after "e"`},
+			{args: "load --sorted DB", stdin: "d\t1\ne\t2\nd\t3\n", err: `sift: line 3: key "d" does not come after "e"`},
+			{args: "load --sorted DB", stdin: "\\x00\t1\n\\x00\t2\n", err: `sift: line 2: key "\x00" does not come after "\x00"`},
+			{args: "load --sorted --hex DB", stdin: "00\t\n\t\n", err: `sift: line 2: key "" does not come after "00"`},
 			{args: "load --sorted DB", stdin: "d\t1\nno tab\n", err: "sift: line 2: no tab"},
 			{args: "load --sorted DB"},
 			{args: "scan --keys-only DB", out: "a\nb\nc\nz\n"}, // a failed load stores nothing
@@ -195,11 +197,11 @@ func TestStories(t *testing.T) {
 			{args: "scan --hex DB", out: "00ff\t0a\n63\t\n"},
 			{args: "batch DB", stdin: "put\tx\t1\nset\ty\t1\n", err: `sift: line 2: "set" is none of put, delete and delete-range`},
 			{args: "batch DB", stdin: "put\tx\t1\ndelete-range\ta\n", err: "sift: line 2: delete-range takes 2 arguments, separated by tabs, got 1"},
-			{args: "batch DB", stdin: "delete-range\ta\t\\q\n", err: `sift: line 1: bound: unknown escape \q`},
+			{args: "batch DB", stdin: "delete-range\ta\t\\q\n", err: `sift: line 1: bound: unknown escape: a backslash before "q"`},
 			{args: "batch DB", stdin: "put\tx\t1\nput\ty\n", err: "sift: line 2: put takes 2 arguments, separated by tabs, got 1"},
 			{args: "batch DB", stdin: "put\tx\t1\ndelete\ty\tz\n", err: "sift: line 2: delete takes 1 argument, separated by tabs, got 2"},
 			{args: "batch DB", stdin: "put\tx\t1\n\n", err: `sift: line 2: "" is none`},
-			{args: "batch DB", stdin: "put\tx\t1\ndelete\t\\q\n", err: `sift: line 2: key: unknown escape \q`},
+			{args: "batch DB", stdin: "put\tx\t1\ndelete\t\\q\n", err: `sift: line 2: key: unknown escape: a backslash before "q"`},
 			{args: "batch --hex DB", stdin: "put\t00\t0\n", err: "sift: line 1: value: not hexadecimal: odd length"},
 			{args: "get DB x", err: "no such key"}, // a script with a bad line writes nothing
 		}},
@@ -231,6 +233,12 @@ func TestStories(t *testing.T) {
 			{args: "repair DB", err: "does not exist"},
 			{args: "dump DB/000005.ldb", err: noSuchFile},
 		}},
+		{"a file for a database", []step{
+			{args: "put DB k v"},
+			{args: "scan DB/CURRENT", err: "sift: list "},
+			{args: "check DB/CURRENT", err: "sift: list "},
+			{args: "compact DB/CURRENT", err: "sift: list "},
+		}},
 		{"nonsense", []step{
 			{args: "frobnicate", err: "unexpected argument frobnicate", usage: true},
 			{args: "get", err: `expected "<dir> <key>"` + "\nRun \"sift get --help\"", usage: true},
@@ -239,6 +247,7 @@ func TestStories(t *testing.T) {
 			{args: "scan --nonsense DB", err: "unknown flag --nonsense", usage: true},
 			{args: "scan --limit -1 DB", err: "--limit", usage: true},
 			{args: "scan --limit many DB", err: "--limit", usage: true},
+			{args: "filter plan DB --memory", err: "--memory: expected a value, got none\n", usage: true},
 			{args: `get DB k\`, err: "a backslash at the end", usage: true},
 			{args: `get DB k\x1`, err: `\x without two hexadecimal digits`, usage: true},
 			{args: `get DB k\xg0`, err: `\x without two hexadecimal digits`, usage: true},
@@ -274,3 +283,53 @@ func lines(n int) string {
 }
 
 func line(i int) string { return fmt.Sprintf("key%06d\tvalue %d\n", i, i) }
+
+// TestOnlyCurrent: no error recommends a repair where there is nothing to repair, and what it
+// recommends instead helps.
+func TestOnlyCurrent(t *testing.T) {
+	for _, content := range []string{"garbage", "MANIFEST-000005\n"} {
+		db := t.TempDir()
+		current := filepath.Join(db, "CURRENT")
+		if err := os.WriteFile(current, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range [][]string{{"scan", db}, {"put", db, "k", "v"}, {"check", db}} {
+			r := runSift(t, "", args...)
+			if text := r.out + r.err; r.status != statusFailed || !strings.Contains(text, "remove CURRENT") || strings.Contains(text, "sift repair") || strings.Contains(text, "Repair") {
+				t.Errorf("%q: %+v", args, r)
+			}
+		}
+		if err := os.Remove(current); err != nil {
+			t.Fatal(err)
+		}
+		mustSift(t, "", "put", db, "k", "v")
+	}
+}
+
+// TestEmptyDirectory: verbs that need a database leave nothing in a directory without one.
+func TestEmptyDirectory(t *testing.T) {
+	dir := t.TempDir()
+	for _, args := range []string{"scan", "get", "stats", "tables", "check", "repair", "compact", "delete", "filter build"} {
+		words := append(strings.Fields(args), dir)
+		if args == "get" || args == "delete" {
+			words = append(words, "k")
+		}
+		if r := runSift(t, "", words...); r.status != statusFailed || !strings.Contains(r.err, "does not exist") {
+			t.Errorf("%s: %+v", args, r)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left %v behind, %v", left, err)
+	}
+}
+
+// TestHelpVerb: help is another way to write --help.
+func TestHelpVerb(t *testing.T) {
+	for verb, want := range map[string]string{
+		"help": "--help", "help get": "get --help", "help filter stats": "filter stats --help", "": "--help",
+	} {
+		if got, want := mustSift(t, "", strings.Fields(verb)...), mustSift(t, "", strings.Fields(want)...); got != want {
+			t.Errorf("sift %s prints\n%s\nwant\n%s", verb, got, want)
+		}
+	}
+}

@@ -124,6 +124,10 @@ func TestOutputFails(t *testing.T) {
 		{[]string{"get", db, "key000001"}, errors.New("disk full"), statusFailed},
 		{[]string{"stats", db}, errors.New("disk full"), statusFailed},
 		{[]string{"check", db}, errors.New("disk full"), statusFailed},
+		{[]string{"--help"}, io.ErrClosedPipe, statusOK},
+		{[]string{"scan", "--help"}, errors.New("disk full"), statusFailed},
+		{[]string{"--version"}, io.ErrClosedPipe, statusOK},
+		{[]string{"version"}, errors.New("disk full"), statusFailed},
 	} {
 		var stderr bytes.Buffer
 		status := run(context.Background(), c.args, strings.NewReader(""), &failingWriter{err: c.err}, &stderr)

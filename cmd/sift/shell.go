@@ -159,8 +159,6 @@ func (s *shell) line(ctx context.Context, line string) (status int, exit bool) {
 		return statusOK, false
 	case ends(words):
 		return statusOK, true
-	case words[0] == "help":
-		words = append(words[1:], "--help")
 	case slices.Contains(notInShell, words[0]):
 		return s.fail(usage(fmt.Errorf("%s cannot be used in the shell", words[0]))), false
 	}

@@ -77,8 +77,8 @@ func parseText(s string) ([]byte, error) {
 			dst = append(dst, b[0])
 			rest = rest[2:]
 		default:
-			r, _ := utf8.DecodeRuneInString(rest)
-			return nil, fmt.Errorf(`unknown escape \%c (a backslash itself is written \\)`, r)
+			_, n := utf8.DecodeRuneInString(rest)
+			return nil, fmt.Errorf(`unknown escape: a backslash before %q (a backslash itself is written \\)`, rest[:n])
 		}
 		s = rest[1:]
 	}

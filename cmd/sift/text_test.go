@@ -45,15 +45,17 @@ func TestTextFormLenient(t *testing.T) {
 
 func TestTextFormRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		`\`:     "at the end",
-		`a\\\`:  "at the end",
-		`\q`:    `unknown escape \q`,
-		`\0`:    `unknown escape \0`,
-		`\é`:    `unknown escape \é`,
-		`\x`:    "two hexadecimal digits",
-		`\x1`:   "two hexadecimal digits",
-		`\x1\\`: "two hexadecimal digits",
-		`\xgg`:  "two hexadecimal digits",
+		`\`:      "at the end",
+		`a\\\`:   "at the end",
+		`\q`:     `backslash before "q"`,
+		`\0`:     `backslash before "0"`,
+		`\é`:     `backslash before "é"`,
+		"\\\x1b": `backslash before "\x1b"`,
+		"\\\xff": `backslash before "\xff"`,
+		`\x`:     "two hexadecimal digits",
+		`\x1`:    "two hexadecimal digits",
+		`\x1\\`:  "two hexadecimal digits",
+		`\xgg`:   "two hexadecimal digits",
 	} {
 		if b, err := parseText(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("parseText(%q) = %q, %v, want an error with %q", text, b, err, want)

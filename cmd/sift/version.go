@@ -19,19 +19,19 @@ Example:
     sift version`
 }
 
-func (versionCmd) Run(k *kong.Kong) error { return versionFlag(true).BeforeReset(k) }
+func (versionCmd) Run(k *kong.Kong, e *env) error { return versionFlag(true).BeforeReset(k, e) }
 
 // versionFlag is --version.
 type versionFlag bool
 
 // BeforeReset prints the version before the rest of the command line is parsed.
-func (versionFlag) BeforeReset(k *kong.Kong) error {
+func (versionFlag) BeforeReset(k *kong.Kong, e *env) error {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		info = &debug.BuildInfo{}
 	}
-	fmt.Fprintln(k.Stdout, versionText(info))
-	k.Exit(0)
+	_, err := fmt.Fprintln(k.Stdout, versionText(info))
+	k.Exit(e.fail(err))
 	return nil
 }
 

@@ -15,7 +15,7 @@ var ErrUnsupported = errors.New("unsupported")
 
 // CorruptionError locates damaged bytes in a file. It matches ErrCorruption through errors.Is.
 type CorruptionError struct {
-	Path   string // the file
+	Path   string // the file; "" if unknown
 	Offset int64  // offset of the damaged part in the file; -1 for the whole file
 	What   string // the part that is damaged, "data block" for example
 	Err    error  // what is wrong with it
@@ -23,10 +23,19 @@ type CorruptionError struct {
 
 // Error gives path, offset, part and cause on one line.
 func (e *CorruptionError) Error() string {
-	if e.Offset < 0 {
-		return fmt.Sprintf("%s: corrupt %s: %v", e.Path, e.What, e.Err)
+	at := ""
+	if e.Offset >= 0 {
+		at = fmt.Sprintf(" at offset %d", e.Offset)
 	}
-	return fmt.Sprintf("%s: corrupt %s at offset %d: %v", e.Path, e.What, e.Offset, e.Err)
+	return InFile(e.Path, fmt.Errorf("corrupt %s%s: %v", e.What, at, e.Err)).Error()
+}
+
+// InFile puts the path of a file before an error, if it is known.
+func InFile(path string, err error) error {
+	if path == "" {
+		return err
+	}
+	return fmt.Errorf("%s: %w", path, err)
 }
 
 // Unwrap returns the cause.

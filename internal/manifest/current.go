@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/siftdb/sift/internal/base"
@@ -61,10 +62,32 @@ func ReadCurrent(fsys vfs.FS, dir string) (num uint64, err error) {
 	}
 	num, err = decodeCurrent(b)
 	if err != nil {
-		return 0, &base.CorruptionError{Path: path, Offset: 0, What: "CURRENT",
-			Err: fmt.Errorf("%w; Repair can bring the database back", err)}
+		return 0, badCurrent(fsys, dir, err)
 	}
 	return num, nil
+}
+
+// ErrNothingToRepair reports that CURRENT is damaged and that Repair finds no other file.
+var ErrNothingToRepair = errors.New("there is nothing to repair: remove CURRENT to create a new database")
+
+// badCurrent returns the error for a CURRENT that names no existing MANIFEST.
+func badCurrent(fsys vfs.FS, dir string, cause error) error {
+	names, err := fsys.List(dir)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(names, repairable) {
+		cause = fmt.Errorf("%w; Repair can bring the database back", cause)
+	} else {
+		cause = fmt.Errorf("%w; %w", cause, ErrNothingToRepair)
+	}
+	return &base.CorruptionError{Path: filepath.Join(dir, MakeName(KindCurrent, 0)), Offset: 0, What: "CURRENT", Err: cause}
+}
+
+// repairable reports whether Repair reads or replaces a file.
+func repairable(name string) bool {
+	kind, _, ok := ParseName(name)
+	return ok && (kind == KindManifest || kind == KindLog || kind == KindTable || kind == KindTableSST || kind == KindTemp)
 }
 
 // findData returns the name of a file in dir that holds data, or "". An interrupted creation of

@@ -30,8 +30,7 @@ func Load(fsys vfs.FS, dir string) (*State, error) {
 	})
 	if errors.Is(err, fs.ErrNotExist) {
 		// Not wrapped: fs.ErrNotExist would suggest that the database is missing.
-		return nil, &base.CorruptionError{Path: filepath.Join(dir, MakeName(KindCurrent, 0)), Offset: 0, What: "CURRENT",
-			Err: fmt.Errorf("it names %s, which does not exist; Repair can bring the database back", filepath.Base(path))}
+		return nil, badCurrent(fsys, dir, fmt.Errorf("it names %s, which does not exist", filepath.Base(path)))
 	}
 	if err != nil {
 		return nil, err

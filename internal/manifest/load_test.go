@@ -350,11 +350,14 @@ func TestDamagedCurrent(t *testing.T) {
 // TestManifestMissing checks that a CURRENT whose MANIFEST is gone is damage, not an empty
 // directory.
 func TestManifestMissing(t *testing.T) {
-	dir := writeFiles(t, map[string]string{"CURRENT": "MANIFEST-000001\n"})
-	_, err := Load(vfs.OS, dir)
-	wantCorruption(t, "no MANIFEST", err, filepath.Join(dir, "CURRENT"), "MANIFEST-000001, which does not exist; Repair")
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrNoDatabase) {
-		t.Errorf("reported as a missing database: %v", err)
+	for other, advice := range map[string]string{"000005.log": "Repair", "LOCK": "remove CURRENT"} {
+		dir := writeFiles(t, map[string]string{"CURRENT": "MANIFEST-000001\n", other: ""})
+		_, err := Load(vfs.OS, dir)
+		wantCorruption(t, "no MANIFEST", err, filepath.Join(dir, "CURRENT"), "MANIFEST-000001, which does not exist; ")
+		wantCorruption(t, "no MANIFEST, but "+other, err, filepath.Join(dir, "CURRENT"), advice)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrNoDatabase) {
+			t.Errorf("reported as a missing database: %v", err)
+		}
 	}
 }
 
@@ -454,7 +457,7 @@ func TestCurrent(t *testing.T) {
 	} {
 		dir := writeFiles(t, map[string]string{"CURRENT": content})
 		_, err := Load(vfs.OS, dir)
-		wantCorruption(t, fmt.Sprintf("%q", content), err, filepath.Join(dir, "CURRENT"), "Repair")
+		wantCorruption(t, fmt.Sprintf("%q", content), err, filepath.Join(dir, "CURRENT"), "remove CURRENT")
 	}
 }
 

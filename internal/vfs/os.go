@@ -77,6 +77,9 @@ func (osFS) List(dir string) ([]string, error) {
 	defer f.Close()
 	names, err := f.Readdirnames(-1)
 	if err != nil {
+		if p := (*fs.PathError)(nil); errors.As(err, &p) {
+			p.Op = "list" // not readdirent
+		}
 		return nil, err
 	}
 	slices.Sort(names)
