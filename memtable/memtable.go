@@ -77,13 +77,10 @@ func (m *Memtable) Reserve(n int) bool {
 
 // Add inserts an entry, and copies key and value. hash is the hash of the user key that callers pass
 // to MayContain and Find. The caller must have reserved EntrySize(len(key), len(value)) bytes;
-// without a reservation Add may fail with ErrFull, and may make other Adds fail. The value of a
-// tombstone is ignored. No two entries may have the same key and seq, and no two concurrent Adds the
-// same key.
+// without a reservation Add may fail with ErrFull, and may make other Adds fail. A tombstone keeps
+// the value that it is given. No two entries may have the same key and seq, and no two concurrent Adds
+// the same key.
 func (m *Memtable) Add(hash, seq uint64, kind base.Kind, key, value []byte) error {
-	if kind == base.KindDelete {
-		value = nil
-	}
 	l := &m.list
 	height := l.newHeight()
 	t := newTarget(key, base.Trailer(seq, kind))
@@ -147,7 +144,7 @@ func (m *Memtable) Find(hash uint64, userKey []byte, seq uint64) (value []byte, 
 }
 
 // Get returns the newest entry of the user key with a sequence number of at most seq, which may be
-// math.MaxUint64. A tombstone counts as found: its kind is sstable.KindDelete and its value empty.
+// math.MaxUint64. A tombstone counts as found: its kind is sstable.KindDelete.
 // The value aliases the memtable, whose memory is never changed or reused: it remains valid, and
 // must not be modified. Get does not allocate, except when it first sorts the entries.
 func (m *Memtable) Get(userKey []byte, seq uint64) (value []byte, kind base.Kind, entrySeq uint64, found bool) {
