@@ -24,8 +24,11 @@ func Blocks(f *result.File, others map[string]*result.Table) map[string]string {
 	}
 	for name, t := range others {
 		shown := Table{Header: t.Header, Rows: t.Rows}
-		blocks[name] = fmt.Sprintf("Measured %s at commit %s on %s (%d cores, %s, %s) by\n\n    %s\n\n%s",
-			t.When, t.Commit, t.Machine.CPU, t.Machine.Cores, t.Machine.System, t.Machine.Go,
+		on := ""
+		if m := t.Machine; m.CPU != "" {
+			on = fmt.Sprintf(" on %s (%d cores, %s, %s)", m.CPU, m.Cores, m.System, m.Go)
+		}
+		blocks[name] = fmt.Sprintf("Measured %s at commit %s%s by\n\n    %s\n\n%s", t.When, t.Commit, on,
 			strings.ReplaceAll(t.Command, result.CommandSeparator, "\n    "), shown.Markdown())
 	}
 	return blocks

@@ -33,7 +33,6 @@ type Log struct {
 	file     vfs.File
 	writer   *record.Writer
 	unsynced bool // records were written since the last sync
-	marked   bool // the last record is a sync mark
 	wantSync bool // there was a write with sync
 
 	before uint64 // last sequence number of the previous log; 0: unknown, or marks have proved that it is on disk
@@ -98,7 +97,7 @@ func (l *Log) closeUnused() {
 
 // append writes a record, which is the concatenation of parts.
 func (l *Log) append(parts [][]byte) error {
-	l.unsynced, l.marked = true, false
+	l.unsynced = true
 	return l.writer.AppendParts(parts...)
 }
 
@@ -118,10 +117,8 @@ func (l *Log) sync() error {
 // record. REQUIRES: the previous log is finished.
 func (l *Log) mark(nextSeq uint64) error {
 	switch {
-	case l.marked:
-		return nil
 	case !l.unsynced:
-		l.marked, l.before = true, 0
+		l.before = 0
 		return l.writer.AddParts(AppendBatchHeader(nil, nextSeq, 0))
 	case l.before != 0:
 		seq := l.before

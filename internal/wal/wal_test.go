@@ -6,11 +6,14 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"syscall"
 	"testing"
 
 	"github.com/siftdb/sift/internal/base"
 	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/internal/record"
 	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // fixture writes logs in memory, one key per batch.
@@ -47,7 +50,7 @@ func (f *fixture) write(n int, sync bool) {
 			f.t.Fatal(err)
 		}
 		b := AppendBatchHeader(nil, f.seq+1, 1)
-		b = fmt.Appendf(append(b, 1, 3), "k%02d", f.seq+1)
+		b = fmt.Appendf(append(b, 1, 3), "k%02d", (f.seq+1)%100)
 		if _, err := f.w.Write(f.seq, [][]byte{b, {1, 'v'}}, sync); err != nil {
 			f.t.Fatal(err)
 		}
@@ -111,7 +114,7 @@ func (f *fixture) replay() (seqs []uint64, r *Recovery, err error) {
 	}
 	r = &Recovery{Config: f.config, Apply: func(payload []byte) error {
 		_, _, err := DecodeBatch(payload, func(seq uint64, _ base.Kind, key, _ []byte) error {
-			if want := fmt.Sprintf("k%02d", seq); string(key) != want {
+			if want := fmt.Sprintf("k%02d", seq%100); string(key) != want {
 				f.t.Errorf("key %q at sequence %d", key, seq)
 			}
 			seqs = append(seqs, seq)
@@ -234,11 +237,209 @@ func TestDecodeBatch(t *testing.T) {
 			t.Errorf("the first %d bytes are a batch", n)
 		}
 	}
+	tooLarge := AppendBatchHeader(nil, base.MaxSequence+2, 0)
+	if _, _, err := DecodeBatch(tooLarge, nil); err == nil {
+		t.Error("a sequence number beyond the maximum is accepted")
+	}
 	for _, at := range []int{8, 12} { // the count, a kind
 		wrong := slices.Clone(example)
 		wrong[at] += 2
 		if _, _, err := DecodeBatch(wrong, nil); err == nil {
 			t.Errorf("byte %d changed: still a batch", at)
 		}
+	}
+}
+
+// flip changes a byte of a log.
+func (f *fixture) flip(num uint64, at int64) {
+	f.t.Helper()
+	size, err := f.config.FS.Size(f.config.path(num))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.cut(num, size-1-at, true)
+}
+
+// TestReplayReadErrors fails each operation of the replay of logs that are longer than a block, one
+// of which is torn: the error is that of the disk, and no entries are missing without one.
+func TestReplayReadErrors(t *testing.T) {
+	const n = 3000 // some 100 KiB
+	for name, prepare := range map[string]func(f *fixture){
+		"a gap before a log that proves nothing": func(f *fixture) {
+			f.write(n, false)
+			f.rotate()
+			f.write(n, false)
+			f.cut(1, 1, false)
+		},
+		"the same, and damage in that log": func(f *fixture) {
+			f.write(n, false)
+			f.rotate()
+			f.write(n, false)
+			f.cut(1, 1, false)
+			f.flip(2, 1000)
+		},
+	} {
+		f := newFixture(t)
+		prepare(f)
+		want, _, err := f.replay()
+		if err != nil || len(want) != n-1 {
+			t.Fatalf("%s: %d entries, %v", name, len(want), err)
+		}
+		faulty := vfstest.Inject(f.config.FS)
+		f.config.FS = faulty
+		for at := 0; ; at++ {
+			if at > 1000 {
+				t.Fatalf("%s: the replay takes more than 1,000 operations", name)
+			}
+			faulty.SetFaults(vfstest.Fault{Index: at, Match: func(op vfstest.Op) bool { return op.Kind == vfstest.OpReadAt }})
+			seqs, _, err := f.replay()
+			if len(faulty.Failed()) == 0 && err == nil && slices.Equal(seqs, want) {
+				break
+			}
+			if len(faulty.Failed()) > 0 && !errors.Is(err, syscall.EIO) {
+				t.Errorf("%s: read %d fails: %d entries, %v", name, at, len(seqs), err)
+			}
+		}
+	}
+}
+
+// foreign writes a log as LevelDB does, without a mark at its beginning, with one batch of one
+// entry.
+func (f *fixture) foreign() (num uint64) {
+	f.t.Helper()
+	num = f.config.NextNum()
+	out, err := f.config.FS.Create(f.config.path(num))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.seq++
+	b := fmt.Appendf(append(AppendBatchHeader(nil, f.seq, 1), 1, 3), "k%02d", f.seq%100)
+	if err := errors.Join(record.NewWriter(out).Append(append(b, 1, 'v')), out.Close()); err != nil {
+		f.t.Fatal(err)
+	}
+	return num
+}
+
+// TestForeignLogs checks logs of other engines: the torn end of a log is damage if a later log has
+// entries, or proves that there were more.
+func TestForeignLogs(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		prepare func(f *fixture)
+		damage  bool
+	}{
+		{"a torn log of sift, and one of LevelDB", func(f *fixture) {
+			f.write(2, false)
+			f.cut(1, 1, false)
+			f.foreign()
+		}, true},
+		{"a torn log of LevelDB, and an unused one of sift", func(f *fixture) {
+			f.foreign()
+			num := f.foreign()
+			f.cut(num, 1, false)
+			f.unused(f.seq + 1)
+		}, true},
+		{"a torn log of LevelDB, and an unused one that proves nothing", func(f *fixture) {
+			f.foreign()
+			num := f.foreign()
+			f.cut(num, 1, false)
+			f.unused(f.seq)
+		}, false},
+	} {
+		f := newFixture(t)
+		tt.prepare(f)
+		var damage *base.CorruptionError
+		if seqs, _, err := f.replay(); errors.As(err, &damage) != tt.damage || !tt.damage && err != nil {
+			t.Errorf("%s: entries %d, %v", tt.name, seqs, err)
+		}
+	}
+}
+
+// unused creates a log whose entries would begin at a sequence number.
+func (f *fixture) unused(nextSeq uint64) {
+	f.t.Helper()
+	l, err := Create(&f.config, nextSeq)
+	if err == nil {
+		err = l.Close()
+	}
+	if err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// TestUnusedLogProves checks that a log without entries shows that those before its first sequence
+// number are missing.
+func TestUnusedLogProves(t *testing.T) {
+	f := newFixture(t)
+	if err := f.config.FS.Remove(f.config.path(1)); err != nil {
+		t.Fatal(err)
+	}
+	r := &Recovery{Config: f.config}
+	f.unused(5)
+	var damage *base.CorruptionError
+	if err := r.Replay(2); !errors.As(err, &damage) || r.Batches != 0 {
+		t.Errorf("%d batches, %v", r.Batches, err)
+	}
+}
+
+// TestWriteErrors checks that a write reports that the disk has failed, for the log or for an
+// earlier one, and that a log that cannot be created ahead is created later.
+func TestWriteErrors(t *testing.T) {
+	on := func(f *fixture, kind vfstest.OpKind, num uint64) vfstest.Fault {
+		return vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool {
+			return op.Kind == kind && op.Name == f.config.path(num)
+		}}
+	}
+	begin := func() (*fixture, *vfstest.Faulty) {
+		f := newFixture(t)
+		faulty := vfstest.Inject(f.config.FS)
+		f.config.FS = faulty
+		l, err := Create(&f.config, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.w.Replace(l)
+		return f, faulty
+	}
+	batch := func(f *fixture) [][]byte {
+		return [][]byte{append(AppendBatchHeader(nil, f.seq+1, 1), 1, 0, 0)}
+	}
+
+	f, faulty := begin()
+	faulty.SetFaults(on(f, vfstest.OpWrite, 2))
+	for range 2 { // the writer does not continue after an error
+		if _, err := f.w.Write(f.seq, batch(f), false); !errors.Is(err, syscall.EIO) {
+			t.Errorf("a write fails: %v", err)
+		}
+	}
+	faulty.SetFaults()
+
+	f, faulty = begin()
+	f.write(1, false)
+	f.rotate()
+	faulty.SetFaults(on(f, vfstest.OpSync, 2))
+	if _, err := f.w.Write(f.seq, batch(f), true); !errors.Is(err, syscall.EIO) {
+		t.Errorf("the sync of the previous log fails: %v", err)
+	}
+
+	f, faulty = begin()
+	f.write(1, false)
+	faulty.SetFaults(vfstest.Fault{Index: 0, Match: func(op vfstest.Op) bool { return op.Kind == vfstest.OpCreate && op.Name == f.config.path(4) }})
+	if _, err := f.w.Rotate(f.seq, true); err != nil {
+		t.Fatal(err)
+	}
+	f.write(1, false)
+	if _, err := f.w.Rotate(f.seq, false); err != nil {
+		t.Errorf("after a log could not be created ahead: %v", err)
+	}
+	f.write(1, true)
+	faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool { return op.Kind == vfstest.OpRemove }})
+	l, err := Create(&f.config, f.seq+1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Discard() // only logs that it cannot remove the file
+	if err := f.w.Close(); err != nil {
+		t.Error(err)
 	}
 }
