@@ -333,36 +333,40 @@ func TestForeignLogs(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		prepare func(f *fixture)
-		damage  bool
+		damaged uint64 // the log that the error names; 0: no error
 	}{
 		{"a torn log of sift, and one of LevelDB", func(f *fixture) {
 			f.write(2, false)
 			f.cut(1, 1, false)
 			f.foreign()
-		}, true},
+		}, 1},
 		{"a torn log of sift, and one that begins with no batch", func(f *fixture) {
 			f.write(2, false)
 			f.cut(1, 1, false)
 			f.raw([]byte("this is not a batch, but long"))
-		}, true},
+		}, 1},
 		{"a torn log of LevelDB, and an unused one of sift", func(f *fixture) {
 			f.foreign()
 			num := f.foreign()
 			f.cut(num, 1, false)
 			f.unused(f.seq + 1)
-		}, true},
+		}, 3},
 		{"a torn log of LevelDB, and an unused one that proves nothing", func(f *fixture) {
 			f.foreign()
 			num := f.foreign()
 			f.cut(num, 1, false)
 			f.unused(f.seq)
-		}, false},
+		}, 0},
 	} {
 		f := newFixture(t)
 		tt.prepare(f)
+		seqs, _, err := f.replay()
 		var damage *base.CorruptionError
-		if seqs, _, err := f.replay(); errors.As(err, &damage) != tt.damage || !tt.damage && err != nil {
+		switch {
+		case tt.damaged == 0 && err != nil:
 			t.Errorf("%s: entries %d, %v", tt.name, seqs, err)
+		case tt.damaged != 0 && (!errors.As(err, &damage) || damage.Path != f.config.path(tt.damaged)):
+			t.Errorf("%s: entries %d, %v; want an error in log %d", tt.name, seqs, err, tt.damaged)
 		}
 	}
 }
