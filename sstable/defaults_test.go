@@ -11,7 +11,7 @@ import (
 func TestDefaultLayout(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 9))
 	var list []kv // 136 blocks: with 15 or 17 of them per restart, the index would have another number of restarts
-	for _, e := range numbered(12_840) {
+	for _, e := range numbered(13_440) {
 		e.value = string(make([]byte, rng.IntN(60)))
 		list = append(list, e)
 	}
