@@ -235,9 +235,9 @@ func TestStories(t *testing.T) {
 		}},
 		{"a file for a database", []step{
 			{args: "put DB k v"},
-			{args: "scan DB/CURRENT", err: "sift: list "},
-			{args: "check DB/CURRENT", err: "sift: list "},
-			{args: "compact DB/CURRENT", err: "sift: list "},
+			{args: "scan DB/CURRENT", err: "list "},
+			{args: "check DB/CURRENT", err: "list "},
+			{args: "compact DB/CURRENT", err: "list "},
 		}},
 		{"nonsense", []step{
 			{args: "frobnicate", err: "unexpected argument frobnicate", usage: true},
