@@ -444,6 +444,7 @@ func TestWriteErrors(t *testing.T) {
 	if _, err := f.w.Rotate(f.seq, true); err != nil {
 		t.Fatal(err)
 	}
+	<-f.w.spare.done
 	f.write(1, false)
 	if _, err := f.w.Rotate(f.seq, false); err != nil {
 		t.Errorf("after a log could not be created ahead: %v", err)
