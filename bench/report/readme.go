@@ -24,11 +24,12 @@ func Blocks(f *result.File, others map[string]*result.Table) map[string]string {
 	}
 	for name, t := range others {
 		shown := Table{Header: t.Header, Rows: t.Rows}
-		on := ""
+		// Of older tables only the commit that added them to the document is known.
+		origin := fmt.Sprintf("Recorded %s in commit %s; measured", t.When, t.Commit)
 		if m := t.Machine; m.CPU != "" {
-			on = fmt.Sprintf(" on %s (%d cores, %s, %s)", m.CPU, m.Cores, m.System, m.Go)
+			origin = fmt.Sprintf("Measured %s at commit %s on %s (%d cores, %s, %s)", t.When, t.Commit, m.CPU, m.Cores, m.System, m.Go)
 		}
-		blocks[name] = fmt.Sprintf("Measured %s at commit %s%s by\n\n    %s\n\n%s", t.When, t.Commit, on,
+		blocks[name] = fmt.Sprintf("%s by\n\n    %s\n\n%s", origin,
 			strings.ReplaceAll(t.Command, result.CommandSeparator, "\n    "), shown.Markdown())
 	}
 	return blocks
