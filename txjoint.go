@@ -18,10 +18,14 @@ import (
 // which its members ran.
 //
 // Each member runs on its caller's goroutine in a separate Tx, a copy of the joint transaction
-// so far. So a member that fails, panics or takes long has no effect, and the others are
-// committed without it: no call waits for the function of another longer than maxBackoff or
-// three times the duration of the last commit, whichever is longer, and never longer than
-// maxPatience.
+// so far. So a member that panics or takes long has no effect, and of one that fails only the
+// reads are kept, which its error may depend on. No call waits for the function of another longer
+// than maxBackoff or three times the duration of the last commit, whichever is longer, and never
+// longer than maxPatience.
+//
+// A member must see all writes that were acknowledged before its call, so its copy reads at the
+// current sequence number. That is as if the joint transaction had begun there, since nothing
+// that it has read has changed; otherwise the joint transaction conflicts, and is closed.
 
 // jointQueue is a queue of calls of Transact whose transactions conflict.
 type jointQueue struct {
@@ -52,7 +56,7 @@ type joint struct {
 	tx      *Tx       // the reads and writes of its members; nil: it has none yet
 	sync    bool      // the commit must sync, since a member is without NoSync
 	waiters []*waiter // the calls that wait for the commit
-	writers int       // number of members; the other waiters have added nothing
+	writers int       // number of members; the other waiters have added no writes
 	turn    time.Time // when a call last got its turn
 	closed  bool      // the commit has begun: no members are added
 }
@@ -93,6 +97,10 @@ func (q *jointQueue) transact(ctx context.Context, d *DB, o *TxOptions, fn func(
 		return d.transactOnce(o, fn)
 	}
 	tx, first, err := q.begin(d, j, o)
+	if errors.Is(err, ErrConflict) {
+		q.close(j)
+		return true, err
+	}
 	if err != nil {
 		q.advance(j)
 		return false, err
@@ -177,13 +185,22 @@ func (q *jointQueue) wait(ctx context.Context, r *waiter) *joint {
 func (q *jointQueue) leaveOut() {
 	q.mu.Lock()
 	j := q.joint
-	if j == nil || j.closed || time.Since(j.turn) < q.patience() {
-		q.mu.Unlock()
-		return
+	late := j != nil && time.Since(j.turn) >= q.patience()
+	q.mu.Unlock()
+	if late {
+		q.close(j)
 	}
+}
+
+// close closes and commits j, unless another call has.
+func (q *jointQueue) close(j *joint) {
+	q.mu.Lock()
+	closed := j.closed
 	j.closed = true
 	q.mu.Unlock()
-	q.commit(j)
+	if !closed {
+		q.commit(j)
+	}
 }
 
 // patience returns the maximum time that calls wait for the function of another. REQUIRES: mu.
@@ -191,28 +208,34 @@ func (q *jointQueue) patience() time.Duration {
 	return min(max(maxBackoff, 3*q.took), maxPatience)
 }
 
-// begin begins a transaction for a member of j, or returns nil if j is closed. first reports whether
-// j has no members yet.
+// begin begins a transaction for a member of j, or returns nil if j is closed. It returns ErrConflict
+// if the commit of j will fail with it. first reports whether j has no members yet.
 func (q *jointQueue) begin(d *DB, j *joint, o *TxOptions) (tx *Tx, first bool, err error) {
 	q.mu.Lock()
-	defer q.mu.Unlock()
-	if j.closed {
+	switch {
+	case j.closed:
+		q.mu.Unlock()
 		return nil, false, nil
+	case j.tx == nil:
+		first = true
+	default:
+		tx = j.tx.fork()
 	}
-	if j.tx == nil {
+	q.mu.Unlock()
+	if first {
 		tx, err = d.Begin(o)
 	} else {
-		tx = j.tx.fork()
-		tx.noSync = o != nil && o.NoSync
+		tx, err = tx.renew()
 	}
-	if tx != nil {
-		tx.joint = true
+	if err != nil {
+		return nil, first, err
 	}
-	return tx, j.tx == nil, err
+	tx.joint, tx.noSync = true, o != nil && o.NoSync
+	return tx, first, nil
 }
 
-// add makes tx a member of j. If written is false, r only waits for the commit of j, because its
-// function may have seen uncommitted writes of j. add returns false if j is closed.
+// add makes tx a member of j. If written is false, it adds only what tx has read, unless the function
+// has ended tx: the function's error holds if j commits. add returns false if j is closed.
 func (q *jointQueue) add(j *joint, r *waiter, tx *Tx, written bool) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -220,15 +243,20 @@ func (q *jointQueue) add(j *joint, r *waiter, tx *Tx, written bool) bool {
 		return false
 	}
 	j.waiters = append(j.waiters, r)
+	if tx.closed {
+		return true
+	}
+	before := j.tx
 	if written {
-		before := j.tx
 		j.writers++
 		j.sync = j.sync || !tx.noSync
-		tx.reads.finish()
-		j.tx = tx.fork()
-		if before != nil {
-			before.Discard()
-		}
+	} else {
+		tx.batch = before.batch // the first member has written
+	}
+	tx.reads.finish()
+	j.tx = tx.fork()
+	if before != nil {
+		before.Discard()
 	}
 	return true
 }
@@ -245,19 +273,15 @@ func (q *jointQueue) advance(j *joint) {
 		runtime.Gosched()
 		q.mu.Lock()
 	}
-	if j.closed {
-		q.mu.Unlock()
-		return
-	}
-	if len(q.waiting) > 0 && len(j.waiters) < maxWaiters && j.takesMore() {
+	more := !j.closed && len(q.waiting) > 0 && len(j.waiters) < maxWaiters && j.takesMore()
+	if more {
 		j.turn = time.Now()
 		q.next(j)
-		q.mu.Unlock()
-		return
 	}
-	j.closed = true
 	q.mu.Unlock()
-	q.commit(j)
+	if !more {
+		q.close(j)
+	}
 }
 
 // takesMore reports whether more members may join: j is not too large and not too old. REQUIRES:
@@ -344,6 +368,36 @@ func (t *Tx) fork() *Tx {
 		f.charge()
 	}
 	return f
+}
+
+// renew ends t, and returns a transaction with its reads and writes that reads at the current sequence
+// number. It returns ErrConflict if what t has read has changed. REQUIRES: t is a fork.
+func (t *Tx) renew() (*Tx, error) {
+	if t.seq == t.db.visible.Load() {
+		return t, nil
+	}
+	n, err := t.db.Begin(nil)
+	if err != nil {
+		t.Discard()
+		return nil, err
+	}
+	changed, err := t.changed(t.seq) // up to a sequence number that is not below that of n
+	if changed {
+		err = ErrConflict
+	}
+	switch {
+	case err != nil:
+		t.Discard()
+		n.Discard()
+		return nil, err
+	case t.usable() != nil: // its methods return the reason
+		n.Discard()
+		return t, nil
+	}
+	n.batch, n.reads = t.batch, t.reads
+	n.charge()
+	t.Discard()
+	return n, nil
 }
 
 // clone returns a copy without the tracks of open iterators.

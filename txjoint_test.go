@@ -51,6 +51,13 @@ func nothingLeft(t *testing.T, db *DB) {
 	}
 }
 
+func mustPutUnsynced(t *testing.T, db *DB, key, value string) {
+	t.Helper()
+	if err := db.Put([]byte(key), []byte(value), NoSync); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // jointScript runs fns in one joint transaction: the others are queued while the first one runs,
 // and then run in turn.
 func jointScript(t *testing.T, db *DB, during func(), fns ...func(tx *Tx) error) []error {
@@ -172,30 +179,74 @@ func TestJointReadsTooMuch(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// TestJointConflict checks that no member commits if others write what one member has read. A
-// member whose function returned an error after seeing uncommitted writes returns ErrConflict
-// instead.
+// TestJointConflict checks that no member commits if others write what one member has read, that no
+// more calls join then, and that the next one begins another joint transaction.
 func TestJointConflict(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
-	own := errors.New("own")
-	errs := jointScript(t, db, func() {
-		if err := db.Put([]byte("n"), []byte("50"), NoSync); err != nil {
-			t.Fatal(err)
-		}
-	},
+	errs := jointScript(t, db, func() { mustPutUnsynced(t, db, "m", "50") }, // the first member has begun
 		func(tx *Tx) error { return add(tx, "m", 1) },
-		func(tx *Tx) error { return own },
+		func(tx *Tx) error { t.Error("a call joins"); return nil },
 		func(tx *Tx) error { return add(tx, "n", 1) },
 	)
+	if !errors.Is(errs[0], ErrConflict) || !errors.Is(errs[1], ErrConflict) || errs[2] != nil {
+		t.Errorf("the calls return %v", errs)
+	}
+	if n, m := counter(t, db, "n"), counter(t, db, "m"); n != 1 || m != 50 {
+		t.Errorf("the counters are %d and %d", n, m)
+	}
+	if m := db.Metrics(); m.TxCommits != 1 || m.TxConflicts != 1 {
+		t.Errorf("%d commits, %d conflicts", m.TxCommits, m.TxConflicts)
+	}
+	nothingLeft(t, db)
+}
+
+// TestJointSeesEarlierWrites checks that a member sees what was written after the joint transaction
+// had begun, but before the call.
+func TestJointSeesEarlierWrites(t *testing.T) {
+	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
+	defer mustClose(t, db)
+	own := errors.New("own")
+	errs := jointScript(t, db, func() { mustPutUnsynced(t, db, "n", "50") },
+		func(tx *Tx) error { return add(tx, "m", 1) },
+		func(tx *Tx) error {
+			if v, err := tx.Get([]byte("n")); string(v) != "50" {
+				t.Errorf("a member sees %q, %v", v, err)
+			}
+			return own
+		},
+		func(tx *Tx) error { return add(tx, "n", 1) },
+		func(tx *Tx) error { return errors.Join(add(tx, "m", 1), add(tx, "n", 1)) },
+	)
+	if got, want := fmt.Sprint(errs), fmt.Sprint([]error{nil, own, nil, nil}); got != want {
+		t.Errorf("the calls return %s, want %s", got, want)
+	}
+	if n, m := counter(t, db, "n"), counter(t, db, "m"); n != 52 || m != 2 {
+		t.Errorf("the counters are %d and %d", n, m)
+	}
+	nothingLeft(t, db)
+}
+
+// TestJointFailureConflicts checks that a member that fails returns ErrConflict if what it has read
+// changes before the commit: its error may depend on that.
+func TestJointFailureConflicts(t *testing.T) {
+	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
+	defer mustClose(t, db)
+	errs := jointScript(t, db, func() {},
+		func(tx *Tx) error { return add(tx, "m", 1) },
+		func(tx *Tx) error {
+			_, err := tx.Get([]byte("n"))
+			return errors.Join(tx.Put([]byte("n"), nil), err)
+		},
+		func(tx *Tx) error { mustPutUnsynced(t, db, "n", "50"); return add(tx, "l", 1) },
+	)
 	for i, err := range errs {
-		// The first read began before the write, and the others with it.
 		if !errors.Is(err, ErrConflict) {
 			t.Errorf("call %d returns %v", i, err)
 		}
 	}
-	if n, m := counter(t, db, "n"), counter(t, db, "m"); n != 50 || m != 0 {
-		t.Errorf("the counters are %d and %d", n, m)
+	if l, n, m := counter(t, db, "l"), counter(t, db, "n"), counter(t, db, "m"); l != 0 || n != 50 || m != 0 {
+		t.Errorf("the counters are %d, %d and %d", l, n, m)
 	}
 	if m := db.Metrics(); m.TxCommits != 0 || m.TxConflicts != 2 {
 		t.Errorf("%d commits, %d conflicts", m.TxCommits, m.TxConflicts)
@@ -601,10 +652,11 @@ func TestJointOutlivesMembers(t *testing.T) {
 	errs := jointScript(t, db, func() {},
 		func(tx *Tx) error { runs[0]++; return add(tx, "0", 1) },
 		func(tx *Tx) error { runs[1]++; return add(tx, "1", 1) },
-		func(*Tx) error {
+		func(tx *Tx) error {
 			if runs[2]++; runs[2] == 1 {
 				q.mu.Lock()
 				q.joint.tx.begun = q.joint.tx.begun.Add(-db.opts.TxLifetime - time.Second)
+				tx.begun = q.joint.tx.begun
 				q.mu.Unlock()
 			}
 			return own

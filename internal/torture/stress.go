@@ -28,6 +28,7 @@ type stress struct {
 	rng     *rand.Rand
 	watch   *watchdog
 	clients []*client
+	rivals  *rivals
 	numOps  atomic.Int64
 
 	// The state of one life of the database.
@@ -51,11 +52,13 @@ func runStressOnce(seed uint64, lives int, life, limit time.Duration) (calls int
 	for i := range stressClients {
 		s.clients = append(s.clients, newClient(s, i, rand.New(rand.NewPCG(seed, uint64(i)))))
 	}
+	s.rivals = &rivals{s: s}
 	defer s.watch.stop()
 	done := make(chan error, 1)
 	go func() {
 		for i := 0; i < lives && s.broken() == nil; i++ {
 			s.live(i, life)
+			s.liveBriefly()
 		}
 		done <- s.broken()
 	}()
@@ -107,13 +110,18 @@ func (s *stress) live(n int, life time.Duration) {
 	for _, c := range s.clients {
 		c.adopt()
 	}
+	s.rivals.adopt()
 	fails := s.misbehave(n)
 	ctx, stop := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	for _, c := range s.clients {
 		wg.Go(func() { c.run(ctx) })
 	}
-	for _, work := range []func(context.Context, *rand.Rand) error{s.compact, s.disturb} {
+	works := []func(context.Context, *rand.Rand) error{s.compact, s.disturb}
+	for range numRivals {
+		works = append(works, s.rivals.increment)
+	}
+	for _, work := range works {
 		rng := rand.New(rand.NewPCG(s.rng.Uint64(), 5))
 		wg.Go(func() {
 			for ctx.Err() == nil && s.broken() == nil && !errors.Is(work(ctx, rng), sift.ErrClosed) {
@@ -139,6 +147,30 @@ func (s *stress) live(n int, life time.Duration) {
 	}
 }
 
+// liveBriefly closes the database right after Open, while the tables are being loaded. Once Close has
+// been called, opening a table takes so long that Close exceeds its limit unless loading stops.
+func (s *stress) liveBriefly() {
+	o := s.options()
+	o.DisableAutoCompaction = true
+	s.fs.SetHook(func(op vfstest.Op) error {
+		switch {
+		case op.Kind != vfstest.OpOpen || !strings.HasSuffix(op.Name, ".ldb"):
+		case s.closing.Load():
+			time.Sleep(s.watch.limit / 8)
+		default:
+			time.Sleep(100 * time.Microsecond)
+		}
+		return nil
+	})
+	defer s.fs.SetHook(nil)
+	s.closing.Store(false)
+	if s.call("Open", nil, func() (err error) { s.db, err = sift.Open(dbDir, o); return err }) != nil {
+		return
+	}
+	s.closing.Store(true)
+	s.call("Close", nil, s.db.Close)
+}
+
 // options returns random small options.
 func (s *stress) options() *sift.Options {
 	r := s.rng
@@ -150,6 +182,9 @@ func (s *stress) options() *sift.Options {
 	o.LevelMultiplier = 2 + r.IntN(4)
 	if r.IntN(3) == 0 {
 		o.CacheBytes = -1
+	}
+	if r.IntN(3) == 0 {
+		o.MaxOpenFiles = 1 + r.IntN(20)
 	}
 	if r.IntN(3) == 0 {
 		o.FilterMemory = 1 << (8 + r.IntN(8))
