@@ -23,6 +23,7 @@ import (
 // disk that is sometimes slow or failing, with Close at any moment. Each client is the only
 // writer of its keys, so it knows what it must read. A watchdog monitors every call.
 type stress struct {
+	stressPlan
 	mem     *vfstest.Mem
 	fs      *vfstest.Faulty
 	rng     *rand.Rand
@@ -44,11 +45,23 @@ var errStress = errors.New("stress: the disk fails")
 
 const stressClients = 3
 
+// stressPlan says how long a stress takes.
+type stressPlan struct {
+	lives int           // how often the database is opened
+	life  time.Duration // how long it is open at most
+	limit time.Duration // how long a call may take
+
+	// With slow, time is that of a synctest bubble: pauses between calls and after failures are
+	// long, and cost nothing. The disk is not slow then, since locks are held while it works, and
+	// time stands still while a goroutine waits for a lock.
+	slow bool
+}
+
 // runStressOnce opens and closes a database a few times, each time with other options and
 // faults. It returns the number of calls.
-func runStressOnce(seed uint64, lives int, life, limit time.Duration) (calls int64, err error) {
+func runStressOnce(seed uint64, p stressPlan) (calls int64, err error) {
 	mem := vfstest.NewMem()
-	s := &stress{mem: mem, fs: vfstest.Inject(mem), rng: rand.New(rand.NewPCG(seed, 77)), watch: newWatchdog(limit)}
+	s := &stress{stressPlan: p, mem: mem, fs: vfstest.Inject(mem), rng: rand.New(rand.NewPCG(seed, 77)), watch: newWatchdog(p.limit)}
 	for i := range stressClients {
 		s.clients = append(s.clients, newClient(s, i, rand.New(rand.NewPCG(seed, uint64(i)))))
 	}
@@ -56,8 +69,8 @@ func runStressOnce(seed uint64, lives int, life, limit time.Duration) (calls int
 	defer s.watch.stop()
 	done := make(chan error, 1)
 	go func() {
-		for i := 0; i < lives && s.broken() == nil; i++ {
-			s.live(i, life)
+		for i := 0; i < p.lives && s.broken() == nil; i++ {
+			s.live(i)
 			s.liveBriefly()
 		}
 		done <- s.broken()
@@ -101,7 +114,7 @@ func (s *stress) call(what string, own error, fn func() error) (err error) {
 }
 
 // live opens the database, runs everything for a while, and closes it.
-func (s *stress) live(n int, life time.Duration) {
+func (s *stress) live(n int) {
 	o := s.options()
 	s.closing.Store(false)
 	if s.call("Open", nil, func() (err error) { s.db, err = sift.Open(dbDir, o); return err }) != nil {
@@ -125,14 +138,21 @@ func (s *stress) live(n int, life time.Duration) {
 		rng := rand.New(rand.NewPCG(s.rng.Uint64(), 5))
 		wg.Go(func() {
 			for ctx.Err() == nil && s.broken() == nil && !errors.Is(work(ctx, rng), sift.ErrClosed) {
+				s.rest(rng)
 			}
 		})
 	}
-	time.Sleep(time.Duration(s.rng.Int64N(int64(life))))
-	busy := s.rng.IntN(3) > 0
+	time.Sleep(time.Duration(s.rng.Int64N(int64(s.life))))
+	busy := s.rng.IntN(3) > 0 && !s.slow
 	if !busy {
 		stop()
 		wg.Wait()
+		s.dropTables()
+		if s.slow {
+			s.outage()
+		}
+		s.fs.SetHook(nil)
+		s.recover()
 		if !fails {
 			s.quiesce(o.L0Tables)
 		}
@@ -147,6 +167,57 @@ func (s *stress) live(n int, life time.Duration) {
 	}
 }
 
+// rest pauses between two calls, if that costs nothing.
+func (s *stress) rest(rng *rand.Rand) {
+	if s.slow {
+		time.Sleep(time.Duration(rng.Int64N(int64(2 * time.Second))))
+	}
+}
+
+// dropTables deletes a range with tables of its own. No reader uses them, so DeleteRange waits until
+// their files are removed.
+func (s *stress) dropTables() {
+	var b sift.Batch
+	for i := range 1000 {
+		b.Put(fmt.Appendf(nil, "dropped/%d", i), nil)
+	}
+	for _, do := range []func() error{
+		func() error { return s.db.Write(&b, nil) },
+		func() error { return s.db.Flush() },
+		func() error { return s.db.DeleteRange(context.Background(), []byte("dropped/"), []byte("dropped0")) },
+	} {
+		if s.call("DeleteRange of tables", nil, do) != nil {
+			return
+		}
+	}
+}
+
+// outage makes flushes fail until the pauses between them are long.
+func (s *stress) outage() {
+	s.fs.SetHook(func(op vfstest.Op) error {
+		if strings.HasSuffix(op.Name, ".ldb") {
+			return errStress
+		}
+		return nil
+	})
+	s.call("Put", nil, func() error { return s.db.Put([]byte("outage"), nil, nil) })
+	s.call("Flush", nil, s.db.Flush)
+	time.Sleep(10 * s.limit)
+}
+
+// recover calls Flush until it succeeds. That must not take as long as the pauses after several
+// failures do when no caller waits.
+func (s *stress) recover() {
+	s.watch.during("Flush on a disk that works again", func() {
+		for {
+			if err := s.call("Flush", nil, s.db.Flush); err == nil || errors.Is(err, sift.ErrReopen) || s.broken() != nil {
+				return
+			}
+			time.Sleep(s.limit / 10000)
+		}
+	})
+}
+
 // liveBriefly closes the database right after Open, while the tables are being loaded. Once Close has
 // been called, opening a table takes so long that Close exceeds its limit unless loading stops.
 func (s *stress) liveBriefly() {
@@ -156,7 +227,7 @@ func (s *stress) liveBriefly() {
 		switch {
 		case op.Kind != vfstest.OpOpen || !strings.HasSuffix(op.Name, ".ldb"):
 		case s.closing.Load():
-			time.Sleep(s.watch.limit / 8)
+			time.Sleep(s.limit / 8)
 		default:
 			time.Sleep(100 * time.Microsecond)
 		}
@@ -190,7 +261,11 @@ func (s *stress) options() *sift.Options {
 		o.FilterMemory = 1 << (8 + r.IntN(8))
 		o.Filter = filter.Ribbon(10)
 	}
-	testhook.Apply(&o, testhook.Settings{FS: s.fs, ManifestBytes: manifestBytes, RetryDelay: time.Millisecond})
+	delay := time.Millisecond
+	if s.slow {
+		delay = s.limit / 2
+	}
+	testhook.Apply(&o, testhook.Settings{FS: s.fs, ManifestBytes: manifestBytes, RetryDelay: delay})
 	return &o
 }
 
@@ -205,7 +280,7 @@ func (s *stress) misbehave(life int) (fails bool) {
 	var ops atomic.Uint64
 	s.fs.SetHook(func(op vfstest.Op) error {
 		x := splitmix(seed + ops.Add(1))
-		if slow > 0 && x%64 == 0 {
+		if !s.slow && slow > 0 && x%64 == 0 {
 			time.Sleep(time.Duration(x>>32%uint64(slow*1000)) * time.Microsecond)
 		}
 		table := strings.HasSuffix(op.Name, ".ldb")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -20,12 +21,20 @@ func runStress(p *plan) {
 	for done := false; !done; done = !p.full() || p.over() || p.t.Failed() {
 		p.each(choose(p, 8, 16), func(int) error {
 			seed := p.seed + uint64(seeds.Add(1)) - 1
-			n, err := runStressOnce(seed, 4, choose(p, 400*time.Millisecond, time.Second), *hang)
+			n, err := runStressOnce(seed, stressPlan{lives: 4, life: choose(p, 400*time.Millisecond, time.Second), limit: *hang})
 			calls.Add(n)
 			if err != nil {
 				return fmt.Errorf("seed %d: %w", seed, err)
 			}
 			return nil
+		})
+		synctest.Test(p.t, func(t *testing.T) {
+			seed := p.seed + uint64(seeds.Add(1)) - 1
+			n, err := runStressOnce(seed, stressPlan{lives: 4, life: 10 * time.Minute, limit: 5 * time.Minute, slow: true})
+			calls.Add(n)
+			if err != nil {
+				t.Errorf("seed %d: %v", seed, err)
+			}
 		})
 	}
 	p.t.Logf("%d databases, %d calls", seeds.Load(), calls.Load())

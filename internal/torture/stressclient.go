@@ -91,6 +91,7 @@ func (c *client) run(ctx context.Context) {
 		if errors.Is(c.step(), sift.ErrClosed) {
 			return
 		}
+		c.s.rest(c.rng)
 	}
 }
 
