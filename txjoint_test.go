@@ -418,9 +418,9 @@ func TestJointSync(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// TestJointHeat checks that each conflict of a first try outside the queue raises the contention, and
+// TestJointContention checks that each conflict of a first try outside the queue raises the contention, and
 // that each success lowers it, down to zero; while it is contended, all first tries but one in probeEvery join it.
-func TestJointHeat(t *testing.T) {
+func TestJointContention(t *testing.T) {
 	var q jointQueue
 	q.tried(false)
 	for n := range int32(maxContention/conflictCost + 2) {

@@ -22,7 +22,7 @@ import (
 // names them. same reports whether an earlier run left identical ones.
 func instrument(root, work string, o options) (mutants []mutant, same bool, err error) {
 	overlay := map[string]string{}
-	in := &instrumenter{fset: token.NewFileSet(), named: map[string]int{}, bounds: o.bounds}
+	in := &instrumenter{fset: token.NewFileSet(), named: map[string]int{}, bounds: o.bounds, locks: o.locks}
 	if o.constants {
 		if err := in.loadConstants(root, o.dirs); err != nil {
 			return nil, false, err
@@ -187,6 +187,7 @@ type instrumenter struct {
 	mutants []mutant
 	dir     string // of the current file
 	bounds  bool   // change conditions and bounds
+	locks   bool   // move unlocks
 	named   map[string]int
 
 	constants *constants // not nil: change constants
@@ -264,6 +265,8 @@ func (in *instrumenter) visit(n ast.Node) bool {
 	switch {
 	case in.bounds:
 		return in.visitBounds(n)
+	case in.locks:
+		return in.visitLocks(n)
 	case in.constants != nil:
 		return in.visitConstants(n)
 	}

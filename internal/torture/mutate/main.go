@@ -15,6 +15,8 @@
 //	go run ./internal/torture/mutate -bounds -dirs sstable  only these packages or files, separated by commas
 //	go run ./internal/torture/mutate -constants             changes integer constants instead, by 1 and by -1, in
 //	                                                        constantDirs; only their tests are run
+//	go run ./internal/torture/mutate -locks                 moves unlocks instead, a statement up or down, in
+//	                                                        lockDirs; the tests run under the race detector
 //	go run ./internal/torture/mutate -quick 2s -limit 10s   skips slow tests, and allows little time
 //
 // Quick tests share a process. If that fails, each is run by itself.
@@ -54,6 +56,7 @@ type options struct {
 	list      bool
 	bounds    bool
 	constants bool
+	locks     bool
 	dirs      []string // of the packages to change
 	only      string
 	work      string
@@ -68,6 +71,7 @@ func main() {
 	flag.BoolVar(&o.list, "list", false, "list the mutants and stop")
 	flag.BoolVar(&o.bounds, "bounds", false, "change conditions and bounds instead: < to <=, && to ||, i+1 to i")
 	flag.BoolVar(&o.constants, "constants", false, "change integer constants instead, by 1 and by -1")
+	flag.BoolVar(&o.locks, "locks", false, "move unlocks instead, a statement up or down")
 	some := flag.String("dirs", "", "the packages to change, separated by commas; default: all that the mutants are meant for")
 	flag.StringVar(&o.only, "only", "", "the numbers of the mutants to run, separated by commas; default: all")
 	flag.StringVar(&o.work, "work", "", "a directory for binaries and results; mutants with a result in it are not run again")
@@ -83,6 +87,8 @@ func main() {
 		o.dirs = boundDirs
 	case o.constants:
 		o.dirs = constantDirs
+	case o.locks:
+		o.dirs = lockDirs
 	default:
 		o.dirs = dirs
 	}
@@ -97,7 +103,7 @@ type mutant struct {
 	id   int
 	name string // file, function and text: it stays the same when lines move
 	dir  string // of its package, as in dirs
-	kind string // "sync", "check", "wake", "bound", "logic", "plus1" or "minus1"
+	kind string // "sync", "check", "wake", "bound", "logic", "plus1", "minus1", "early" or "late"
 	at   string // file and line
 	text string
 }

@@ -41,6 +41,7 @@ type runner struct {
 	parallel   int           // how many run at a time
 	quick      time.Duration // skip tests that take longer; 0: none
 	anywhere   bool          // tests of other packages than the mutant's may catch it, too
+	race       bool          // the tests run under the race detector, in their short form, the first test of short first
 	limit      time.Duration // what a run may take beyond eight times what it takes without a mutant
 
 	mu      sync.Mutex
@@ -60,9 +61,12 @@ type result struct {
 // newRunner builds the test binaries and runs each suite once without a mutant. If same is
 // set, it reuses what an earlier run left of that, and its results.
 func newRunner(root, work string, same bool, o options) (*runner, error) {
-	r := &runner{root: root, work: work, dirs: o.dirs, short: short, parallel: max(o.parallel, 1), quick: o.quick, anywhere: o.constants, limit: o.limit, results: map[int]result{}, earlier: map[string]string{}}
-	if o.bounds || o.constants {
+	r := &runner{root: root, work: work, dirs: o.dirs, short: short, parallel: max(o.parallel, 1), quick: o.quick, anywhere: o.constants, race: o.locks, limit: o.limit, results: map[int]result{}, earlier: map[string]string{}}
+	switch {
+	case o.bounds || o.constants:
 		r.short = nil
+	case o.locks:
+		r.short = concurrent
 	}
 	state := filepath.Join(work, "suites.json")
 	if !same {
@@ -191,7 +195,8 @@ func (r *runner) prepare(state string) error {
 
 // build builds the tests of a package.
 func (r *runner) build(pkg string) error {
-	build := exec.Command("go", "test", "-c", "-vet=off", "-overlay", filepath.Join(r.work, "overlay.json"), "-o", r.bin(pkg), "./"+filepath.ToSlash(pkg))
+	build := exec.Command("go", "test", "-c", "-vet=off", "-race="+strconv.FormatBool(r.race),
+		"-overlay", filepath.Join(r.work, "overlay.json"), "-o", r.bin(pkg), "./"+filepath.ToSlash(pkg))
 	build.Dir = r.root
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("building the mutants: %w\n%s", err, out)
@@ -246,13 +251,18 @@ const spareCPU = 5
 // reached. It returns what the tests print and how long they take.
 func (r *runner) test(s *suite, id int, mark string) ([]byte, time.Duration, error) {
 	// A mutant may loop forever, or allocate without bound.
-	limits := `ulimit -v 8000000; exec "$@"`
+	limits, processors := `ulimit -v 8000000; exec "$@"`, "1"
+	if r.race { // the detector reserves many addresses, and should see goroutines run in parallel
+		limits, processors = `exec "$@"`, "2"
+	}
 	if s.Took > 0 {
 		limits = fmt.Sprintf("ulimit -t %d; ", int(10*s.Took/time.Second)+spareCPU) + limits
 	}
-	cmd := exec.Command("bash", "-c", limits, "bash", r.bin(s.Pkg), "-test.failfast", "-test.timeout=1h", "-test.run", s.Test)
+	cmd := exec.Command("bash", "-c", limits, "bash", r.bin(s.Pkg), "-test.failfast", "-test.short="+strconv.FormatBool(r.race),
+		"-test.timeout=1h", "-test.run", s.Test)
 	cmd.Dir = filepath.Join(r.root, s.Pkg)
-	cmd.Env = append(os.Environ(), "SIFT_MUTANT="+strconv.Itoa(id), "SIFT_MUTANT_REACHED="+mark, "GOMAXPROCS=1", "GOTRACEBACK=single")
+	cmd.Env = append(os.Environ(), "SIFT_MUTANT="+strconv.Itoa(id), "SIFT_MUTANT_REACHED="+mark,
+		"GOMAXPROCS="+processors, "GOTRACEBACK=single", "GORACE=halt_on_error=1")
 	cmd.WaitDelay = time.Second // a process that a test has left behind may keep the output open
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -346,8 +356,9 @@ func (r *runner) report(mutants []mutant) error {
 			caught[x.suite()]++
 		}
 	}
-	fmt.Printf("%d mutants: %d syncs, %d checks, %d wakeups, %d bounds, %d conditions and %d constants caught, %d survived, %d of those never reached; %d left to run\n",
-		len(mutants), caught["sync"], caught["check"], caught["wake"], caught["bound"], caught["logic"], caught["plus1"]+caught["minus1"], len(survivors), unreached, left)
+	fmt.Printf("%d mutants: %d syncs, %d checks, %d wakeups, %d bounds, %d conditions, %d constants, %d early and %d late unlocks caught, %d survived, %d of those never reached; %d left to run\n",
+		len(mutants), caught["sync"], caught["check"], caught["wake"], caught["bound"], caught["logic"], caught["plus1"]+caught["minus1"],
+		caught["early"], caught["late"], len(survivors), unreached, left)
 	for _, s := range r.suites {
 		if caught[s.Name] > 0 {
 			fmt.Printf("  %-40s %4d\n", s.Name, caught[s.Name])
@@ -382,6 +393,9 @@ func (x result) suite() string {
 func (r *runner) try(m mutant) result {
 	x := result{ID: m.id, Name: m.name}
 	last := r.earlier[m.name]
+	if last == "" && r.race {
+		last = r.short[0]
+	}
 	took := func(s *suite) time.Duration {
 		if s.Name == last {
 			return 0
@@ -444,7 +458,7 @@ func (r *runner) passes(some []*suite, id int) bool {
 // catcher describes briefly how a test failed.
 func catcher(test string, out []byte, err error) string {
 	for line := range strings.Lines(string(out)) {
-		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
+		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") || strings.HasPrefix(line, "WARNING: DATA RACE") {
 			return test + ", " + strings.TrimSpace(line)
 		}
 	}
