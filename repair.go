@@ -108,19 +108,16 @@ func (r *repairer) find() error {
 	}
 	for _, name := range names {
 		kind, num, ok := manifest.ParseName(name)
-		if !ok {
+		if !ok || !kind.Repairable() {
 			continue
 		}
+		r.old = append(r.old, name)
 		r.db.nextFile.Store(max(r.db.nextFile.Load(), num+1))
 		switch kind {
 		case manifest.KindTable, manifest.KindTableSST:
 			r.tables = append(r.tables, name)
-			r.old = append(r.old, name)
 		case manifest.KindLog:
 			r.logs = append(r.logs, name)
-			r.old = append(r.old, name)
-		case manifest.KindManifest, manifest.KindTemp:
-			r.old = append(r.old, name)
 		}
 	}
 	if len(r.old) == 0 {

@@ -174,7 +174,10 @@ func (c *readmeCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
-	blocks := report.Blocks(f, tables)
+	blocks, err := report.Blocks(f, tables)
+	if err != nil {
+		return err
+	}
 	if c.Names {
 		for _, name := range sortedKeys(blocks) {
 			fmt.Fprintln(s.out, name)

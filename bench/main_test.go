@@ -156,6 +156,7 @@ func TestSavedTables(t *testing.T) {
 	run(t, "queue", "--engines", "sift", "--windows", "10", "--workloads", "queue", "--time", "10ms", "--save", "queue")
 	run(t, "txn", "--engines", "sift", "--goroutines", "2", "--workloads", "counter", "--time", "10ms", "--rounds", "1", "--save=txn")
 	run(t, "queue", "--engines", "sift", "--windows", "20", "--workloads", "range,points", "--time", "10ms", "--save", "queue", "--add")
+	run(t, "ranges", "--num", "500", "--bits", "10", "--save", "ranges")
 	if err := execute([]string{"txn", "--engines", "sift,bbolt", "--time", "1ms", "--rounds", "1", "--save", "queue", "--add"}, io.Discard, io.Discard); err == nil {
 		t.Error("rows were added to a table with other columns")
 	}
@@ -163,7 +164,7 @@ func TestSavedTables(t *testing.T) {
 	if err := f.Write("result.json"); err != nil {
 		t.Fatal(err)
 	}
-	const text = "<!-- bench:queue -->\n<!-- /bench:queue -->\n<!-- bench:txn -->\n<!-- /bench:txn -->\n"
+	const text = "<!-- bench:queue -->\n<!-- /bench:queue -->\n<!-- bench:txn -->\n<!-- /bench:txn -->\n<!-- bench:ranges -->\n<!-- /bench:ranges -->\n"
 	if err := os.WriteFile("doc.md", []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +175,7 @@ func TestSavedTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	doc := string(b)
-	for _, want := range []string{"| queue | 10 | sift |", "| series, DeleteRange | 20 | sift |", "| series, point deletes | 20 | sift |", "| 1 counter, synced | 2 |"} {
+	for _, want := range []string{"| queue | 10 | sift |", "| series, DeleteRange | 20 | sift |", "| series, point deletes | 20 | sift |", "| 1 counter, synced | 2 |", "| uniform | 500 |"} {
 		if strings.Count(doc, want) != 1 {
 			t.Errorf("%q is not in\n%s", want, doc)
 		}

@@ -41,7 +41,7 @@ func (c *rangesCmd) Run(s *streams) error {
 		return err
 	}
 	sets = append(sets, lines, urls)
-	header, bound := []string{"keys"}, []string{"the bound"}
+	header, bound := []string{"keys", "number"}, []string{"the bound", ""}
 	for _, b := range c.Bits {
 		header = append(header, fmt.Sprintf("range(%d)", b))
 		r := ranges.Rate{BitsPerKey: float64(b), FPR: map[uint64]float64{}}
@@ -50,11 +50,11 @@ func (c *rangesCmd) Run(s *streams) error {
 		}
 		bound = append(bound, cell(r))
 	}
-	t := newTable(s.out, c.saveFlags, "false positive rates in % for ranges of length 1, 10, 100, 1000; -: too few are empty",
-		append(header, "trie", "trie + 1 byte")...)
-	t.row(append(bound, "", "")...)
+	t := newTable(s.out, c.saveFlags, "false positive rates in % for ranges of length 1, 10, 100, 1000, and bits per key; -: too few are empty",
+		append(header, "trie", "trie + 1 byte", "prefixes")...)
+	t.row(append(bound, "", "", "")...)
 	for _, set := range sets {
-		row := []string{fmt.Sprintf("%s; %s, %d bits dropped", set.Name, report.Count(int64(len(set.Keys))), set.Drop)}
+		row := []string{set.Name, report.Count(int64(len(set.Keys)))}
 		for _, b := range c.Bits {
 			r, err := ranges.Measure(set, filter.Range(b, set.Drop))
 			if err != nil {
@@ -62,20 +62,20 @@ func (c *rangesCmd) Run(s *streams) error {
 			}
 			row = append(row, cell(r))
 		}
-		t.row(append(row, cell(ranges.Trie(set, 0)), cell(ranges.Trie(set, 1)))...)
+		row = append(row, cell(ranges.Trie(set, 0)), cell(ranges.Trie(set, 1)), "")
+		if set == urls { // the only set whose ranges have a common prefix that ends with a delimiter
+			r, err := ranges.Prefixes(set, sstable.EachPrefix('/'), filter.Ribbon(10))
+			if err != nil {
+				return err
+			}
+			row[len(row)-1] = cell(r)
+		}
+		t.row(row...)
 	}
-	if err := t.end(); err != nil {
-		return err
-	}
-	r, err := ranges.Prefixes(urls, sstable.EachPrefix('/'), filter.Ribbon(10))
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(s.out, "URLs with EachPrefix('/') in ribbon(10); the bits are those that the prefixes add: %s\n", cell(r))
-	return nil
+	return t.end()
 }
 
-// cell formats the rates and the bits per key.
+// cell formats the rates, and in parentheses the bits per key.
 func cell(r ranges.Rate) string {
 	var list []string
 	for _, n := range ranges.Lengths {
@@ -85,7 +85,7 @@ func cell(r ranges.Rate) string {
 			list = append(list, "-")
 		}
 	}
-	return fmt.Sprintf("%s (%.1f bits)", strings.Join(list, ", "), r.BitsPerKey)
+	return fmt.Sprintf("%s (%.1f)", strings.Join(list, ", "), r.BitsPerKey)
 }
 
 type scansCmd struct {

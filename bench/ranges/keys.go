@@ -64,7 +64,7 @@ func Uniform(n int) *Set {
 // Correlated returns random numbers, with ranges that start right after a key.
 func Correlated(n int) *Set {
 	s := Uniform(n)
-	return numbers("correlated", s.Keys, func(rng *rand.Rand, keys [][]byte) uint64 { return keyOf(rng, keys) + 1 })
+	return numbers("right after a key", s.Keys, func(rng *rand.Rand, keys [][]byte) uint64 { return keyOf(rng, keys) + 1 })
 }
 
 // Clustered returns numbers in clusters of a thousand, with ranges within the clusters.
@@ -78,7 +78,7 @@ func Clustered(n int) *Set {
 			keys = append(keys, number(x))
 		}
 	}
-	return numbers("clustered", keys, func(rng *rand.Rand, keys [][]byte) uint64 {
+	return numbers("within clusters", keys, func(rng *rand.Rand, keys [][]byte) uint64 {
 		return keyOf(rng, keys) + 1 + rng.Uint64N(1<<15)
 	})
 }
@@ -91,7 +91,7 @@ func EntityTime(n int) *Set {
 	for i := range keys {
 		keys[i] = fmt.Appendf(nil, "device/%05d/%010d", i/100, rng.IntN(1_000_000_000))
 	}
-	return numbered("entity/time", sorted(keys), -10, 10, 10)
+	return numbered("`device/00042/` and ten digits", sorted(keys), -10, 10, 10)
 }
 
 // numbered returns a set of keys that hold a number of the given digits at offset at,
@@ -127,7 +127,7 @@ func UUIDs(n int) *Set {
 		a, b := rng.Uint64(), rng.Uint64()
 		keys[i] = fmt.Appendf(nil, "%08x-%04x-4%03x-%04x-%012x", a>>32, a>>16&0xffff, a&0xfff, b>>48&0x3fff|0x8000, b&(1<<48-1))
 	}
-	s := numbered("UUIDs, by 8 digits", sorted(keys), 0, 8, 16)
+	s := numbered("UUIDs, ranges of 8 digits, 46 bits dropped", sorted(keys), 0, 8, 16)
 	s.Drop = 46
 	return s
 }
@@ -155,7 +155,7 @@ func Lines(root string, n int) (*Set, error) {
 	if err != nil || len(keys) == 0 {
 		return nil, fmt.Errorf("no Go files in %s: %v", root, err)
 	}
-	return numbered("path:line", sorted(keys), -6, 6, 10), nil
+	return numbered("`path:line`", sorted(keys), -6, 6, 10), nil
 }
 
 var urlPattern = regexp.MustCompile(`https?://[A-Za-z0-9./_~%#?=&+-]{4,}`)
@@ -188,7 +188,7 @@ func URLs(n int, roots ...string) (*Set, error) {
 	if keys = sorted(keys); len(keys) == 0 {
 		return nil, fmt.Errorf("no URLs in %v", roots)
 	}
-	return &Set{Name: "URLs", Keys: keys, Range: func(rng *rand.Rand, length uint64) (from, to []byte) {
+	return &Set{Name: "URLs: below one, or next to it", Keys: keys, Range: func(rng *rand.Rand, length uint64) (from, to []byte) {
 		k := keys[rng.IntN(len(keys))]
 		from = append(bytes.Clone(k), '/')
 		if length > 10 { // other names in the same directory

@@ -16,13 +16,17 @@ const (
 )
 
 // Blocks returns the blocks that Fill can insert, by name: the tables of a result, "machine" for
-// the origin of its figures, and the other tables, each with its origin.
-func Blocks(f *result.File, others map[string]*result.Table) map[string]string {
+// the origin of its figures, and the other tables, each with its origin. It is an error if another
+// table has the name of one of the result.
+func Blocks(f *result.File, others map[string]*result.Table) (map[string]string, error) {
 	blocks := map[string]string{"machine": machineBlock(&f.Meta)}
 	for _, t := range Tables(f) {
 		blocks[t.Name] = t.Markdown()
 	}
 	for name, t := range others {
+		if _, ok := blocks[name]; ok {
+			return nil, fmt.Errorf("a saved table has the name of a table of the result, %q", name)
+		}
 		shown := Table{Header: t.Header, Rows: t.Rows}
 		// Of older tables only the commit that added them to the document is known.
 		origin := fmt.Sprintf("Recorded %s in commit %s; measured", t.When, t.Commit)
@@ -32,7 +36,7 @@ func Blocks(f *result.File, others map[string]*result.Table) map[string]string {
 		blocks[name] = fmt.Sprintf("%s by\n\n    %s\n\n%s", origin,
 			strings.ReplaceAll(t.Command, result.CommandSeparator, "\n    "), shown.Markdown())
 	}
-	return blocks
+	return blocks, nil
 }
 
 func machineBlock(m *result.Meta) string {

@@ -226,6 +226,18 @@ func TestCSV(t *testing.T) {
 	}
 }
 
+// TestBlocks checks that a saved table cannot replace a table of the result.
+func TestBlocks(t *testing.T) {
+	f := result.New(result.Meta{})
+	blocks, err := Blocks(f, map[string]*result.Table{"queue": {Header: []string{"a"}, When: "today"}})
+	if err != nil || !strings.Contains(blocks["queue"], "today") || blocks["machine"] == "" {
+		t.Error(blocks, err)
+	}
+	if _, err := Blocks(f, map[string]*result.Table{"machine": {}}); err == nil {
+		t.Error("a saved table replaced the block of the machine")
+	}
+}
+
 func TestFill(t *testing.T) {
 	blocks := map[string]string{"a": "A\n", "b": "B\n"}
 	text := "x\n<!-- bench:a -->\nold\n<!-- /bench:a -->\ny <!-- bench:b --><!-- /bench:b -->\n"

@@ -76,18 +76,12 @@ func badCurrent(fsys vfs.FS, dir string, cause error) error {
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(names, repairable) {
+	if slices.ContainsFunc(names, func(name string) bool { kind, _, ok := ParseName(name); return ok && kind.Repairable() }) {
 		cause = fmt.Errorf("%w; Repair can bring the database back", cause)
 	} else {
 		cause = fmt.Errorf("%w; %w", cause, ErrNothingToRepair)
 	}
 	return &base.CorruptionError{Path: filepath.Join(dir, MakeName(KindCurrent, 0)), Offset: 0, What: "CURRENT", Err: cause}
-}
-
-// repairable reports whether Repair reads or replaces a file.
-func repairable(name string) bool {
-	kind, _, ok := ParseName(name)
-	return ok && (kind == KindManifest || kind == KindLog || kind == KindTable || kind == KindTableSST || kind == KindTemp)
 }
 
 // findData returns the name of a file in dir that holds data, or "". An interrupted creation of

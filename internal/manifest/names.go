@@ -25,6 +25,15 @@ const (
 	KindFilterKey                 // FILTERKEY: the secret of keyed filters
 )
 
+// Repairable reports whether Repair replaces files of this kind: all those with a number.
+func (k FileKind) Repairable() bool {
+	switch k {
+	case KindManifest, KindLog, KindTable, KindTableSST, KindTemp:
+		return true
+	}
+	return false
+}
+
 // MakeName returns the base name of a file; num is ignored for kinds without a number.
 func MakeName(kind FileKind, num uint64) string {
 	switch kind {
