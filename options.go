@@ -97,7 +97,9 @@ type Options struct {
 	// in the background. It does not limit range filters, transactions (see TxBytes), batches
 	// larger than a memtable, and open iterators. The database takes that much only if filters
 	// and indexes need it. At least 1 MiB. Default: half of the memory that the process may use,
-	// according to its container, its machine and GOMEMLIMIT.
+	// according to its container, its machine and GOMEMLIMIT. The limit of a container, or of
+	// another control group on Linux, is the lowest memory.max or memory.high of the group and of
+	// those above it that are visible; with version 1 of control groups, memory.limit_in_bytes.
 	Memory int64
 	// BlockCache is a cache for uncompressed data blocks. Databases can share it. It counts as
 	// CacheBytes in Memory, whatever its capacity. Default: a cache of CacheBytes for this

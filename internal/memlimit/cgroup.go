@@ -13,6 +13,10 @@ import (
 // /proc/self/cgroup names the group in each hierarchy; /proc/self/mountinfo has the mount point
 // of a hierarchy and the group that its top directory represents (man 7 cgroups, man 5 proc).
 // The limits of a group's ancestors also apply, as far as they are visible.
+//
+// In version 2, memory.high is a limit like memory.max: above it, the kernel reclaims the group's
+// memory and slows its processes down. The soft limit of version 1 slows nothing down, and only
+// matters while the whole machine is short of memory, so it is not one.
 func cgroupLimit(root fs.FS) int64 {
 	groups, err := fs.ReadFile(root, "proc/self/cgroup")
 	if err != nil {
@@ -29,17 +33,18 @@ func cgroupLimit(root fs.FS) int64 {
 		if len(fields) != 3 {
 			continue
 		}
-		var fsType, file string
+		var fsType string
+		var files []string
 		switch {
 		case fields[0] == "0" && fields[1] == "":
-			fsType, file = "cgroup2", "memory.max"
+			fsType, files = "cgroup2", []string{"memory.max", "memory.high"}
 		case hasWord(fields[1], "memory"):
-			fsType, file = "cgroup", "memory.limit_in_bytes"
+			fsType, files = "cgroup", []string{"memory.limit_in_bytes"}
 		default:
 			continue
 		}
 		if top, dir, ok := groupDir(string(mounts), fsType, fields[2]); ok {
-			limit = lesser(limit, leastUpTo(root, top, dir, file))
+			limit = lesser(limit, leastUpTo(root, top, dir, files))
 		}
 	}
 	return limit
@@ -67,23 +72,33 @@ func groupDir(mounts, fsType, group string) (top, dir string, ok bool) {
 	return "", "", false
 }
 
-// leastUpTo returns the least number in the files of that name in dir and its parents, up to
+// leastUpTo returns the least number in the files of those names in dir and its parents, up to
 // top.
-func leastUpTo(root fs.FS, top, dir, file string) int64 {
+func leastUpTo(root fs.FS, top, dir string, files []string) int64 {
 	var limit int64
 	for {
-		name := strings.TrimPrefix(path.Join(dir, file), "/")
-		if data, err := fs.ReadFile(root, name); err == nil {
-			// "max" in version 2, or nearly 1<<63 in version 1, is no limit.
-			if n, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64); err == nil && n < 1<<60 {
-				limit = lesser(limit, n)
-			}
+		for _, file := range files {
+			limit = lesser(limit, readLimit(root, path.Join(dir, file)))
 		}
 		if dir == top || len(dir) <= len(top) {
 			return limit
 		}
 		dir = path.Dir(dir)
 	}
+}
+
+// readLimit returns the limit in a file, or 0 if there is none.
+func readLimit(root fs.FS, name string) int64 {
+	data, err := fs.ReadFile(root, strings.TrimPrefix(name, "/"))
+	if err != nil {
+		return 0
+	}
+	// "max" in version 2, or nearly 1<<63 in version 1, is no limit.
+	n, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+	if err != nil || n >= 1<<60 {
+		return 0
+	}
+	return n
 }
 
 func hasWord(list, word string) bool {

@@ -8,8 +8,8 @@ import (
 )
 
 // Bytes returns the memory limit of the process in bytes: the least of the machine's memory,
-// the limits of its control groups (Linux, versions 1 and 2), its address space limit, and
-// GOMEMLIMIT. It is 0 if none is known.
+// the limits of its control groups (Linux, version 1, and version 2 with memory.max and
+// memory.high), its address space limit, and GOMEMLIMIT. It is 0 if none is known.
 func Bytes() int64 {
 	limit := outer()
 	if soft := debug.SetMemoryLimit(-1); soft < math.MaxInt64 {

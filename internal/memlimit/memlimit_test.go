@@ -42,12 +42,38 @@ func TestCgroupLimit(t *testing.T) {
 			"proc/self/mountinfo":      file(v2Mount),
 			"sys/fs/cgroup/memory.max": file("268435456\n"),
 		}, 256 << 20},
+		{"version 2: memory.high is lower than memory.max", fstest.MapFS{
+			"proc/self/cgroup":              file("0::/a/b\n"),
+			"proc/self/mountinfo":           file(v2Mount),
+			"sys/fs/cgroup/a/b/memory.max":  file("1073741824\n"),
+			"sys/fs/cgroup/a/b/memory.high": file("805306368\n"),
+		}, 768 << 20},
+		{"version 2: memory.high of a group above is the lowest", fstest.MapFS{
+			"proc/self/cgroup":              file("0::/a/b\n"),
+			"proc/self/mountinfo":           file(v2Mount),
+			"sys/fs/cgroup/a/memory.max":    file("max\n"),
+			"sys/fs/cgroup/a/memory.high":   file("268435456\n"),
+			"sys/fs/cgroup/a/b/memory.max":  file("1073741824\n"),
+			"sys/fs/cgroup/a/b/memory.high": file("max\n"),
+		}, 256 << 20},
+		{"version 2: memory.high is higher than memory.max", fstest.MapFS{
+			"proc/self/cgroup":            file("0::/a\n"),
+			"proc/self/mountinfo":         file(v2Mount),
+			"sys/fs/cgroup/a/memory.max":  file("268435456\n"),
+			"sys/fs/cgroup/a/memory.high": file("805306368\n"),
+		}, 256 << 20},
 		{"version 1", fstest.MapFS{
 			"proc/self/cgroup":                               file("5:cpu,cpuacct:/x\n4:memory:/x/y\n"),
 			"proc/self/mountinfo":                            file(v1Mount),
 			"sys/fs/cgroup/memory/memory.limit_in_bytes":     file(unlimited),
 			"sys/fs/cgroup/memory/x/memory.limit_in_bytes":   file("134217728\n"),
 			"sys/fs/cgroup/memory/x/y/memory.limit_in_bytes": file(unlimited),
+		}, 128 << 20},
+		{"version 1: the soft limit is no limit", fstest.MapFS{
+			"proc/self/cgroup":                                  file("4:memory:/x\n"),
+			"proc/self/mountinfo":                               file(v1Mount),
+			"sys/fs/cgroup/memory/x/memory.limit_in_bytes":      file("134217728\n"),
+			"sys/fs/cgroup/memory/x/memory.soft_limit_in_bytes": file("67108864\n"),
 		}, 128 << 20},
 		{"version 1 in a container whose group is named from outside", fstest.MapFS{
 			"proc/self/cgroup":                           file("4:memory:/docker/abc\n"),
