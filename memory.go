@@ -11,7 +11,8 @@ import (
 //   - the memtables, of which three may be in use, get what they need;
 //   - the block cache gets CacheBytes, or its default size;
 //   - indexes take up to half of the remainder: if the index is not in memory, each lookup that
-//     reads a block first reads the index, which is larger;
+//     reads a block first reads the index, which is larger; small indexes, which save more reads
+//     per byte than filters, take up to seven eighths;
 //   - filters take the rest, and the filter memory manager chooses the parts that save the most
 //     reads;
 //   - if Memory is set and CacheBytes is not, the block cache also gets what filters and
@@ -74,11 +75,11 @@ func (d *DB) divideMemory() (filters int64) {
 	rest := d.opts.spareMemory()
 	maxIndexes := rest / 2 / gcFactor
 	d.indexes.SetLimit(maxIndexes)
-	indexes := d.indexes.HeldBytes() // may exceed maxIndexes, since small indexes are never evicted
+	indexes := d.indexes.HeldBytes() // may exceed maxIndexes: small indexes have a higher limit
 	if !d.loader.ended() {
 		indexes = max(indexes, maxIndexes)
 	}
-	rest = max(rest-gcFactor*indexes, rest/4) // keep some filters even if that exceeds Memory: lookups are slow without
+	rest = max(rest-gcFactor*indexes, rest/8) // less is left only if LevelDB filters need the indexes
 	filters = cmp.Or(d.opts.FilterMemory, d.filters.Capacity(rest, gcFactor))
 	d.filters.SetLimit(filters)
 	if d.opts.cacheGrows {

@@ -187,31 +187,52 @@ func TestFlushedMemtableIsFreed(t *testing.T) {
 	t.Error("the memtable is still reachable")
 }
 
-// TestMemoryOfSmallIndexes checks that small indexes stay in memory, whatever their limit is, and
-// that filters get the rest, but at least a quarter.
+// TestMemoryOfSmallIndexes checks that the small indexes of many tables take no more than seven
+// eighths of what is left for indexes and filters, before and after the database is opened again,
+// that all keys are found, and that filters get the rest.
 func TestMemoryOfSmallIndexes(t *testing.T) {
-	db := mustOpen(t, t.TempDir(), &Options{Memory: 1 << 20, MemtableBytes: 64 << 10, TableBytes: 64 << 10, BlockBytes: 128})
-	defer mustClose(t, db)
-	for i := range 100_000 {
-		if err := db.Put(fmt.Appendf(nil, "key%012x", uint64(i)*0x9e3779b97f4a7c15>>16), make([]byte, 20), NoSync); err != nil {
+	dir := t.TempDir()
+	o := &Options{Memory: 1 << 20, MemtableBytes: 64 << 10, TableBytes: 64 << 10, BlockBytes: 64}
+	db := mustOpen(t, dir, o)
+	key := func(i int) []byte { return fmt.Appendf(nil, "key%012x", uint64(i)*0x9e3779b97f4a7c15>>16) }
+	const keys = 100_000
+	for i := range keys {
+		if err := db.Put(key(i), make([]byte, 20), NoSync); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := db.Compact(t.Context(), nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	for i := range 100_000 { // loads the indexes
-		if _, err := db.Get(fmt.Appendf(nil, "key%012x", uint64(i)*0x9e3779b97f4a7c15>>16)); err != nil {
-			t.Fatal(err)
+	rest := db.opts.spareMemory() / gcFactor
+	for _, when := range []string{"written", "opened"} {
+		for i := 0; i < keys; i += 50 {
+			if _, err := db.Get(key(i)); err != nil {
+				t.Fatal(err)
+			}
+			if i%1000 != 0 {
+				continue
+			}
+			m, tables := db.Metrics(), 0
+			for _, l := range m.Levels {
+				tables += l.Tables
+			}
+			// A table has less than 1 KiB of metadata.
+			if held, limit := m.Memory.Indexes, uint64(rest/8*7); held > limit+uint64(tables)<<10 || db.indexes.HeldBytes() > int64(limit) {
+				t.Fatalf("%s %d: the indexes of %d tables take %d bytes, %d with metadata; want at most %d", when, i, tables, db.indexes.HeldBytes(), held, limit)
+			}
 		}
+		filters, indexes := db.divideMemory(), db.indexes.HeldBytes()
+		if db.Metrics().IndexLoads == 0 || indexes <= rest/2 {
+			t.Errorf("%s: indexes take %d of %d bytes, %d were loaded again", when, indexes, rest, db.Metrics().IndexLoads)
+		}
+		if filters != rest-indexes {
+			t.Errorf("%s: filters may take %d bytes, with indexes of %d and %d for both", when, filters, indexes, rest)
+		}
+		mustClose(t, db)
+		db = mustOpen(t, dir, o)
 	}
-	filters, indexes, rest := db.divideMemory(), db.indexes.HeldBytes(), db.opts.spareMemory()/gcFactor
-	if indexes <= rest/2 {
-		t.Fatalf("indexes take %d bytes; want more than %d", indexes, rest/2)
-	}
-	if filters != max(rest-indexes, rest/4) {
-		t.Errorf("filters may take %d bytes, with indexes of %d and %d for both", filters, indexes, rest)
-	}
+	mustClose(t, db)
 }
 
 // TestCheckpointCache checks that a checkpoint does not change the size of a block cache that has

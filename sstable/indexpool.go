@@ -7,9 +7,9 @@ import (
 
 // IndexPool limits the memory of the indexes of many readers. Beyond the limit it evicts indexes by
 // the clock algorithm, together with their tables' blocks in the cache. A lookup that needs an
-// evicted index reads it again. The pool never evicts small indexes, which take little memory, nor
-// those that LevelDB filters need. The zero IndexPool has no limit and is ready for use. It is safe
-// for concurrent use and must not be copied.
+// evicted index reads it again. Small indexes, which save the most reads per byte, have a higher
+// limit than others. The pool never evicts the indexes that LevelDB filters need. The zero IndexPool
+// has no limit and is ready for use. It is safe for concurrent use and must not be copied.
 type IndexPool struct {
 	limit atomic.Int64 // bytes; 0: none
 	held  atomic.Int64 // bytes; written under mu
@@ -23,18 +23,24 @@ type IndexPool struct {
 // indexNode is the pool's bookkeeping for an index.
 type indexNode struct {
 	reader *Reader // nil: not in the pool; guarded by the pool's mu
-	at     int     // position in the ring; -1: never evicted; guarded by the pool's mu
+	at     int     // position in the ring; -1: pinned; guarded by the pool's mu
 	bytes  int64
 }
 
-// maxKept is the number of bytes per data block, beyond 1 KiB, up to which an index is small.
-const maxKept = 16
+// maxSmall is the number of bytes per data block, beyond 1 KiB, up to which an index is small.
+const maxSmall = 16
 
 // small reports whether the index takes little memory in relation to its table.
-func (x *index) small() bool { return x.bytesHeld() <= maxKept*int64(x.n)+1<<10 }
+func (x *index) small() bool { return x.bytesHeld() <= maxSmall*int64(x.n)+1<<10 }
 
-// keeps reports whether the pool never evicts index x of the reader.
-func (r *Reader) keeps(x *index) bool { return r.pinned || x.small() }
+// limitOf returns the limit of the pool's memory beyond which index x is evicted, or 0 for none.
+func (p *IndexPool) limitOf(x *index) int64 {
+	limit := p.limit.Load()
+	if x.small() {
+		limit += limit / 4 * 3
+	}
+	return limit
+}
 
 // touch marks the index as used.
 func (x *index) touch() {
@@ -43,8 +49,9 @@ func (x *index) touch() {
 	}
 }
 
-// SetLimit limits the bytes that all indexes together may take. A single index may exceed the limit,
-// and so may those that are never evicted. 0: no limit.
+// SetLimit limits the bytes that all indexes together may take. Small indexes, of at most 16 bytes
+// per data block and 1 KiB, may exceed the limit by three quarters. A single index may exceed both
+// limits, and so may those that LevelDB filters need. 0: no limit.
 func (p *IndexPool) SetLimit(bytes int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -58,12 +65,12 @@ func (p *IndexPool) HeldBytes() int64 { return p.held.Load() }
 // Loads returns how often an index was needed and had to be read because it was not in memory.
 func (p *IndexPool) Loads() uint64 { return p.loads.Load() }
 
-// offer adds an index to the pool if it is never evicted or fits within the limit, and reports
-// whether it did. REQUIRES: the reader is not shared yet.
+// offer adds an index to the pool if it is pinned or fits within its limit, and reports whether it
+// did. It evicts nothing. REQUIRES: the reader is not shared yet.
 func (p *IndexPool) offer(r *Reader, x *index) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if limit := p.limit.Load(); !r.keeps(x) && limit > 0 && p.held.Load()+x.bytesHeld() > limit {
+	if limit := p.limitOf(x); !r.pinned && limit > 0 && p.held.Load()+x.bytesHeld() > limit {
 		return false
 	}
 	p.link(r, x)
@@ -100,7 +107,7 @@ func (p *IndexPool) drop(x *index) {
 func (p *IndexPool) link(r *Reader, x *index) {
 	n := &x.held
 	n.reader, n.at, n.bytes = r, -1, x.bytesHeld()
-	if !r.keeps(x) {
+	if !r.pinned {
 		n.at = len(p.ring)
 		p.ring = append(p.ring, x)
 	}
@@ -120,8 +127,8 @@ func (p *IndexPool) unlink(x *index) {
 	n.reader = nil
 }
 
-// shrink evicts indexes other than keep until the others are within the limit. It gives up after two
-// rounds, as lookups may mark indexes faster than the hand clears the marks. REQUIRES: mu.
+// shrink evicts indexes other than keep until the others are within their limits. It gives up after
+// two rounds, as lookups may mark indexes faster than the hand clears the marks. REQUIRES: mu.
 func (p *IndexPool) shrink(keep *index) {
 	limit := p.limit.Load()
 	for tries := 2 * len(p.ring); limit > 0 && p.held.Load() > limit && tries > 0 && len(p.ring) > 0; tries-- {
@@ -129,7 +136,7 @@ func (p *IndexPool) shrink(keep *index) {
 			p.hand = 0
 		}
 		x := p.ring[p.hand]
-		if x == keep || x.used.Swap(false) {
+		if x == keep || p.held.Load() <= p.limitOf(x) || x.used.Swap(false) {
 			p.hand++
 			continue
 		}

@@ -210,34 +210,55 @@ func TestIndexPoolErrors(t *testing.T) {
 	}
 }
 
-// TestSmallIndexesStay checks that a small index stays in memory even if it exceeds the limit,
-// until its table is released.
-func TestSmallIndexesStay(t *testing.T) {
-	list := numbered(3000)
+// TestSmallIndexes checks that small indexes may exceed the limit by three quarters and no more,
+// that others stay within it beside them, and that a table whose index does not fit does not keep
+// it when it is opened.
+func TestSmallIndexes(t *testing.T) {
+	list, long := numbered(3000), unshortened(3000)
 	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 300})
+	large, _ := buildTable(t, long, &WriterOptions{BlockBytes: 300})
 	pool := new(IndexPool)
-	pool.SetLimit(1)
-	r := openTable(t, data, &ReaderOptions{IndexPool: pool, Cache: NewBlockCache(1 << 20)})
-	large, _ := buildTable(t, unshortened(3000), &WriterOptions{BlockBytes: 300})
-	other := openTable(t, large, &ReaderOptions{IndexPool: pool})
-	for round := range 3 {
-		if err := checkScan(r, list, nil); err != nil {
-			t.Fatal(err)
-		}
-		if err := checkScan(other, unshortened(3000), nil); err != nil {
-			t.Fatal(err)
-		}
-		if round == 2 {
-			other.index.Load().used.Store(false) // it is evicted at once, and no other can be
-		}
-		pool.SetLimit(1)
+	o := &ReaderOptions{IndexPool: pool, Cache: NewBlockCache(1 << 20)}
+	small := []*Reader{openTable(t, data, o)}
+	one := pool.HeldBytes()
+	pool.SetLimit(4 * one)
+	for range 9 {
+		small = append(small, openTable(t, data, o))
 	}
-	if x := r.index.Load(); x == nil || pool.HeldBytes() != x.bytesHeld() || other.index.Load() != nil || pool.Loads() != 3 {
-		t.Errorf("%d bytes are held, %d loads", pool.HeldBytes(), pool.Loads())
+	other := openTable(t, large, o)
+	held := func() (n int64) {
+		for _, r := range small {
+			if r.index.Load() != nil {
+				n++
+			}
+		}
+		return n
 	}
-	r.Release()
-	other.Release()
-	if n := pool.HeldBytes(); n != 0 {
+	if held() != 7 || pool.HeldBytes() != 7*one || other.index.Load() != nil || pool.Loads() != 0 {
+		t.Fatalf("%d small indexes are held at first, %d bytes, the large one: %v", held(), pool.HeldBytes(), other.index.Load() != nil)
+	}
+	for range 2 {
+		for i, r := range small {
+			if err := checkScan(r, list, nil); err != nil {
+				t.Fatal(err)
+			}
+			if held() != 7 || pool.HeldBytes() != 7*one || r.index.Load() == nil {
+				t.Errorf("%d small indexes are held after scan %d, %d bytes", held(), i, pool.HeldBytes())
+			}
+		}
+	}
+	// The large index is evicted when the next one is loaded, while small ones stay.
+	if err := checkScan(other, long, nil); err != nil {
+		t.Fatal(err)
+	}
+	other.index.Load().used.Store(false)
+	if pool.SetLimit(4 * one); other.index.Load() != nil || held() == 0 || pool.HeldBytes() != held()*one {
+		t.Errorf("%d small indexes are held beside the large one, %d bytes", held(), pool.HeldBytes())
+	}
+	for _, r := range append(small, other) {
+		r.Release()
+	}
+	if n := pool.HeldBytes(); n != 0 || len(pool.ring) != 0 {
 		t.Errorf("%d bytes are held in the end", n)
 	}
 }
