@@ -11,7 +11,8 @@ import (
 // lockDirs are the packages whose unlocks are moved.
 var lockDirs = []string{".", "internal/epoch", "internal/filecache", "internal/filtermem", "internal/gap", "internal/wal", "memtable", "sstable"}
 
-// concurrent are the tests of torture that run calls against each other.
+// concurrent are the tests of torture that run calls against each other. Only they are run for the root
+// package.
 var concurrent = []string{"TestStress", "TestLinear", "TestTxn", "TestClosing"}
 
 // visitLocks moves each Unlock and RUnlock one statement up, and one down. A deferred one is executed

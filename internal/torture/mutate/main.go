@@ -16,7 +16,8 @@
 //	go run ./internal/torture/mutate -constants             changes integer constants instead, by 1 and by -1, in
 //	                                                        constantDirs; only their tests are run
 //	go run ./internal/torture/mutate -locks                 moves unlocks instead, a statement up or down, in
-//	                                                        lockDirs; the tests run under the race detector
+//	                                                        lockDirs; tests that run calls against each other, and
+//	                                                        those of the package, run under the race detector
 //	go run ./internal/torture/mutate -quick 2s -limit 10s   skips slow tests, and allows little time
 //
 // Quick tests share a process. If that fails, each is run by itself.

@@ -136,6 +136,7 @@ func (f *Faulty) begin(op Op) *Fault {
 		return nil
 	}
 	struck.Err = &fs.PathError{Op: op.Kind.String(), Path: op.Name, Err: cmp.Or[error](struck.Err, syscall.EIO)}
+	op.Err = struck.Err
 	f.note(op)
 	return struck
 }

@@ -81,7 +81,11 @@ func TestEveryOperationFails(t *testing.T) {
 			if len(errs) == 0 || !errors.Is(errs[0], want) {
 				t.Fatalf("%v: errors %v", ops[i], errs)
 			}
-			if failed := f.Failed(); len(failed) != 1 || failed[0] != ops[i] {
+			failed := f.Failed()
+			if len(failed) != 1 || !errors.Is(failed[0].Err, want) {
+				t.Fatalf("%v: failed %v", ops[i], failed)
+			}
+			if failed[0].Err = nil; failed[0] != ops[i] {
 				t.Fatalf("%v: failed %v", ops[i], failed)
 			}
 			if open := f.OpenFiles(); len(open) > 0 {

@@ -39,6 +39,7 @@ type Op struct {
 	To    string // the new name, for OpRename and OpLink
 	Off   int64  // where the operation begins, for OpReadAt, and for OpWrite where it is known
 	Len   int    // its length in bytes, for OpReadAt and OpWrite
+	Err   error  // its error, if Failed returns it
 }
 
 // String returns the operation on one line, "12 write db/000003.log 7+100" for
