@@ -733,6 +733,29 @@ func TestSortYields(t *testing.T) {
 	}
 }
 
+// TestIterWaitsForSort opens an iterator while the entries are being sorted in the background: it must
+// find all of them.
+func TestIterWaitsForSort(t *testing.T) {
+	const n = 200
+	for range 300 {
+		m := New(n * EntrySize(8, 8))
+		m.pending.limit = n
+		for i := range uint64(n) { // the last one starts the sort
+			key := binary.BigEndian.AppendUint64(nil, i*0x9e3779b97f4a7c15)
+			add(t, m, i+1, base.KindSet, key, key)
+		}
+		runtime.Gosched()
+		found := 0
+		it := m.NewIter()
+		for ok := it.First(); ok; ok = it.Next() {
+			found++
+		}
+		if found != n {
+			t.Fatalf("an iterator finds %d of %d entries", found, n)
+		}
+	}
+}
+
 // TestOrderConcurrent checks that concurrent Adds leave the highest sequence number, with which
 // later ones are compared.
 func TestOrderConcurrent(t *testing.T) {

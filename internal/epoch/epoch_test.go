@@ -1,14 +1,15 @@
 package epoch
 
 import (
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 )
 
-// TestReclaim repeatedly replaces a shared object and marks the old one dead after Synchronize: no
-// reader may see a dead one.
+// TestReclaim repeatedly replaces a shared object, from two goroutines, and marks the old one dead
+// after Synchronize: no reader may see a dead one.
 func TestReclaim(t *testing.T) {
 	type object struct{ dead atomic.Bool }
 	var d Domain
@@ -26,20 +27,29 @@ func TestReclaim(t *testing.T) {
 				}
 				g := d.Enter()
 				o := state.Load()
-				for range 10 {
+				for i := range 10 {
 					if o.dead.Load() {
 						t.Error("a reader sees a reclaimed object")
+					}
+					if i == 5 {
+						runtime.Gosched()
 					}
 				}
 				g.Exit()
 			}
 		})
 	}
-	for range 2000 {
-		old := state.Swap(new(object))
-		d.Synchronize()
-		old.dead.Store(true)
+	var writers sync.WaitGroup
+	for range 2 {
+		writers.Go(func() {
+			for range 1000 {
+				old := state.Swap(new(object))
+				d.Synchronize()
+				old.dead.Store(true)
+			}
+		})
 	}
+	writers.Wait()
 	close(stop)
 	wg.Wait()
 }

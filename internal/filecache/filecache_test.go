@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -198,4 +199,49 @@ func TestHungRead(t *testing.T) {
 		t.Errorf("%d files are open when nobody reads", n)
 	}
 	checkClosed(t, c, files, faulty)
+}
+
+// TestConcurrent adds, opens, reads and closes files from several goroutines, with few descriptors,
+// and with mappings that must be given up: every file that is not closed is read, and nothing is
+// left open. The race detector checks that each method takes its locks.
+func TestConcurrent(t *testing.T) {
+	_, _, faulty := newFiles(t, 30, 1)
+	c := New(faulty, 2, 12) // up to four files are mapped
+	hot := []*File{c.Add("000", 3), c.Add("001", 3), c.Add("002", 3)}
+	var opens atomic.Int64
+	faulty.SetHook(func(op vfstest.Op) error {
+		if op.Kind == vfstest.OpOpen && opens.Add(1)%7 == 0 {
+			return syscall.EMFILE
+		}
+		return nil
+	})
+	var wg sync.WaitGroup
+	for g := range 6 {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(g), 4))
+			for range 500 {
+				i := 3 + rng.IntN(27)
+				f := c.Add(fmt.Sprintf("%03d", i), 3)
+				var both sync.WaitGroup
+				both.Go(func() {
+					if _, err := f.ReadAt(make([]byte, 3), 0); err != nil && !errors.Is(err, fs.ErrClosed) && !errors.Is(err, syscall.EMFILE) {
+						t.Error(err)
+					}
+				})
+				f.Prefetch(0, 3)
+				p := make([]byte, 3)
+				i = rng.IntN(len(hot))
+				if n, err := hot[i].ReadAt(p, 0); !errors.Is(err, syscall.EMFILE) && (n != 3 || err != nil || string(p) != fmt.Sprintf("%03d", i)) {
+					t.Errorf("file %d: %q, %v", i, p, err)
+				}
+				if err := f.Close(); err != nil {
+					t.Error(err)
+				}
+				both.Wait()
+			}
+		})
+	}
+	wg.Wait()
+	faulty.SetHook(nil)
+	checkClosed(t, c, hot, faulty)
 }

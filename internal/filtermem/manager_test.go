@@ -5,7 +5,9 @@ import (
 	"encoding/binary"
 	"log/slog"
 	"math"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -131,30 +133,34 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestBesideReaders lets the race detector check that lookups, Inherit, Expected and NewPlan may
-// run concurrently with the manager.
+// TestBesideReaders lets the race detector check that lookups, Inherit, Expected, NewPlan, and
+// rebalances of other goroutines may run concurrently with the manager.
 func TestBesideReaders(t *testing.T) {
 	var pool sstable.FilterPool
 	a := newTable(t, &pool)
 	m := newManager(&pool, 1000, a)
 	var wg sync.WaitGroup
-	wg.Go(func() {
-		now := time.Now()
-		for range 100 {
-			now = now.Add(plan.Tick)
-			m.cool(now)
-			m.Rebalance(math.MaxInt64)
-		}
-	})
-	wg.Go(func() {
-		for range 100 {
-			m.Inherit([2][]*Traffic{{a.Traffic}, nil}, []*Traffic{new(Traffic)}, []uint64{1})
-		}
-	})
-	for range 100 {
-		a.AbsentKeys.Add(16)
-		m.Expected(func() []Table { return []Table{a} })
-		NewPlan([]Table{a}, 500)
+	var done atomic.Bool
+	others := []func(){
+		func() { m.Rebalance(math.MaxInt64) },
+		func() { m.Inherit([2][]*Traffic{{a.Traffic}, nil}, []*Traffic{new(Traffic)}, []uint64{1}) },
+		func() { m.Expected(func() []Table { return []Table{a} }) },
+		func() { a.AbsentKeys.Add(16); NewPlan([]Table{a}, 500) },
 	}
+	for _, other := range others {
+		wg.Go(func() {
+			for !done.Load() {
+				other()
+				runtime.Gosched()
+			}
+		})
+	}
+	now := time.Now()
+	for range 300 {
+		now = now.Add(plan.Tick)
+		m.cool(now)
+		m.Rebalance(math.MaxInt64)
+	}
+	done.Store(true)
 	wg.Wait()
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -22,8 +23,16 @@ const (
 )
 
 // runExpire sets -keys keys that expire within expireTime, not in the order of the keys, and gets
-// keys one after the other, before that and until the server has removed all.
+// keys one after the other, before that and until the server has removed all. With -cores 1 the server
+// has a CPU of its own.
 func runExpire(dir string) error {
+	serverCPUs := "0,1"
+	if *cores == "1" {
+		serverCPUs = "0"
+		if out, err := exec.Command("taskset", "-a", "-c", "-p", "1", strconv.Itoa(os.Getpid())).CombinedOutput(); err != nil {
+			return fmt.Errorf("taskset: %w\n%s", err, out)
+		}
+	}
 	fmt.Println("| server | sets/s | GET, µs | p99.9 | max | GET while keys expire, µs | p99.9 | max | removed/s | CPU µs a key | last removed, s late | directory, MiB | at the end |")
 	fmt.Println("|---|---|---|---|---|---|---|---|---|---|---|---|---|")
 	for round := range *rounds {
@@ -34,7 +43,7 @@ func runExpire(dir string) error {
 		if err := os.Mkdir(filepath.Join(sub, "redis"), 0o755); err != nil {
 			return err
 		}
-		both := []*server{redisServer("0,1", filepath.Join(sub, "redis")), siftServer("sift", "0,1", sub)}
+		both := []*server{redisServer(serverCPUs, filepath.Join(sub, "redis")), siftServer("sift", serverCPUs, sub)}
 		for _, s := range both {
 			if err := s.expire(filepath.Join(sub, s.name)); err != nil {
 				return fmt.Errorf("%s: %w", s.name, err)

@@ -1,0 +1,218 @@
+package sstable
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/base"
+)
+
+// TestPoolConcurrent runs the methods of a pool against each other: in the end nothing is held. The
+// race detector checks that each takes the lock.
+func TestPoolConcurrent(t *testing.T) {
+	var p FilterPool
+	var off offSlabs
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(7, uint64(g)))
+			var list []filterMem
+			for range 500 {
+				p.SetLimit(1<<30 + int64(g))
+				if n := int64(1 + rng.IntN(200<<10)); p.claim(n) {
+					list = append(list, p.get(int(n)))
+					p.unclaim(n)
+				}
+				if len(list) > 10 {
+					p.sparse(list[0])
+					p.put(list[0])
+					list = list[1:]
+				}
+				p.Refused()
+				p.OffHeap()
+				p.Sparse()
+				p.Capacity(p.Limit(), 2)
+				if p.HeldBytes() < 0 {
+					t.Error("less than nothing is held")
+				}
+				off.allocated(2)
+				off.freed(1)
+				off.collected(1)
+				off.load()
+			}
+			for _, m := range list {
+				p.put(m)
+			}
+		})
+	}
+	wg.Wait()
+	if p.held != 0 || p.live != 0 || p.claimed != 0 || off.bytes != 4*500 {
+		t.Errorf("%d bytes are held, %d live, %d claimed; %d of slabs", p.held, p.live, p.claimed, off.bytes)
+	}
+}
+
+// TestFilterConcurrent loads, moves and inspects a filter from several goroutines: no key is
+// excluded, and the pool does not count anything in the end.
+func TestFilterConcurrent(t *testing.T) {
+	var pool FilterPool
+	list := numbered(20_000)
+	data, _ := buildTable(t, list, &WriterOptions{Filter: filter.Ribbon(10)})
+	var readers []*Reader
+	for range 500 {
+		readers = append(readers, openTable(t, data, &ReaderOptions{FilterPool: &pool}))
+	}
+	kept := readers[:0]
+	for i, r := range readers { // the slabs become sparse
+		if i%8 == 0 {
+			kept = append(kept, r)
+		} else {
+			r.Release()
+		}
+	}
+	steps := len(kept[0].FilterSteps())
+	for _, r := range kept {
+		var wg sync.WaitGroup
+		for g := range 4 {
+			wg.Go(func() {
+				rng := rand.New(rand.NewPCG(7, uint64(g)))
+				for range 3 {
+					if err := r.MoveFilter(); err != nil {
+						t.Error(err)
+					}
+					if err := r.LoadFilterSteps(rng.IntN(steps + 1)); err != nil {
+						t.Error(err)
+					}
+					if e := list[rng.IntN(len(list))]; !r.MayContain(filter.NewKey([]byte(e.key))) {
+						t.Errorf("%s is excluded", e.key)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		r.Release()
+	}
+	if n := pool.HeldBytes(); n != 0 {
+		t.Errorf("in the end %d bytes are held", n)
+	}
+}
+
+// TestDamagedFilterConcurrent inspects a filter while one of its units turns out to be damaged.
+func TestDamagedFilterConcurrent(t *testing.T) {
+	data, _ := buildTable(t, numbered(40_000), &WriterOptions{Filter: filter.Ribbon(10)})
+	h := openTable(t, data, nil).filterUnits[1]
+	damaged := bytes.Clone(data)
+	damaged[h.Offset+100] ^= 1
+	for range 30 {
+		r := openTable(t, damaged, &ReaderOptions{MaxFilterUnits: -1})
+		var wg sync.WaitGroup
+		for _, inspect := range []func(){
+			func() { r.FilterSteps() },
+			func() { r.FilterStatus() },
+			func() { r.NumFilterUnits() },
+			func() { r.FilterUnits() },
+		} {
+			wg.Go(func() {
+				for range 100 {
+					inspect()
+				}
+			})
+		}
+		all := len(r.FilterSteps())
+		if err := r.LoadFilterSteps(all); !errors.Is(err, base.ErrCorruption) {
+			t.Errorf("loading a damaged unit: %v", err)
+		}
+		wg.Wait()
+		if n := len(r.FilterSteps()); n >= all {
+			t.Errorf("%d of %d steps can be loaded", n, all)
+		}
+	}
+}
+
+// TestRangeFilterConcurrent loads a range filter in several sizes from several goroutines: no range
+// that holds a key is excluded, and what is in memory is what the last call has loaded.
+func TestRangeFilterConcurrent(t *testing.T) {
+	var data bytes.Buffer
+	w := NewWriter(&data, &WriterOptions{Range: filter.Range(14, 0)})
+	key := func(i int) []byte { return binary.BigEndian.AppendUint64(nil, uint64(i)) }
+	const keys = 1000
+	for i := range keys {
+		if err := w.Add(key(i*1000), 1, base.KindSet, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := NewReader(bytes.NewReader(data.Bytes()), int64(data.Len()), &ReaderOptions{MaxFilterUnits: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(7, uint64(g)))
+			for range 200 {
+				bits := 0
+				if n := rng.IntN(9); n > 0 {
+					bits = 6 + n
+				}
+				if err := r.LoadRangeBits(bits); err != nil {
+					t.Error(err)
+				}
+				if i := rng.IntN(keys); !r.MayContainRange(key(i*1000), key(i*1000+1)) {
+					t.Errorf("key %d is excluded", i)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := r.LoadRangeBits(9); err != nil || r.HeldRangeBits() != 9 {
+		t.Errorf("%d bits per key are in memory, %v", r.HeldRangeBits(), err)
+	}
+}
+
+// TestIndexConcurrent reads an evicted index from several goroutines, and releases the table
+// meanwhile: the pool counts one index before, and none afterwards.
+func TestIndexConcurrent(t *testing.T) {
+	list := unshortened(500)
+	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 300})
+	for round := range 200 {
+		pool := new(IndexPool)
+		r := openTable(t, data, &ReaderOptions{Cache: NewBlockCache(80 << 10), IndexPool: pool})
+		one := pool.HeldBytes()
+		pool.SetLimit(1)
+		pool.SetLimit(0)
+		if r.index.Load() != nil {
+			t.Fatal("the index is not evicted")
+		}
+		start := make(chan struct{})
+		var wg sync.WaitGroup
+		for g := range 4 {
+			wg.Go(func() {
+				<-start
+				e := list[(round+g)%len(list)]
+				if v, _, _, found, err := r.Get([]byte(e.key), base.MaxSequence); err != nil || !found || string(v) != e.value {
+					t.Errorf("Get(%q): %q, %v, %v", e.key, v, found, err)
+				}
+			})
+		}
+		releases := round%2 == 0
+		if releases {
+			wg.Go(func() { <-start; r.Release() })
+		}
+		close(start)
+		wg.Wait()
+		if n := pool.HeldBytes(); n != one && !releases {
+			t.Fatalf("%d bytes are held, want the %d of one index", n, one)
+		}
+		r.Release()
+		if n := pool.HeldBytes(); n != 0 || len(pool.ring) != 0 {
+			t.Fatalf("%d bytes and %d indexes are left", n, len(pool.ring))
+		}
+	}
+}
