@@ -12,47 +12,45 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// TestPoolConcurrent runs the methods of a pool against each other: in the end nothing is held. The
-// race detector checks that each takes the lock.
+// TestPoolConcurrent runs the methods of a pool, each by itself, beside allocations: in the end nothing
+// is held. The race detector checks that each takes the lock.
 func TestPoolConcurrent(t *testing.T) {
 	var p FilterPool
-	var off offSlabs
-	var wg sync.WaitGroup
-	for g := range 4 {
-		wg.Go(func() {
-			rng := rand.New(rand.NewPCG(7, uint64(g)))
-			var list []filterMem
-			for range 500 {
-				p.SetLimit(1<<30 + int64(g))
-				if n := int64(1 + rng.IntN(200<<10)); p.claim(n) {
-					list = append(list, p.get(int(n)))
-					p.unclaim(n)
-				}
-				if len(list) > 10 {
-					p.sparse(list[0])
-					p.put(list[0])
-					list = list[1:]
-				}
-				p.Refused()
-				p.OffHeap()
-				p.Sparse()
-				p.Capacity(p.Limit(), 2)
-				if p.HeldBytes() < 0 {
-					t.Error("less than nothing is held")
-				}
-				off.allocated(2)
-				off.freed(1)
-				off.collected(1)
-				off.load()
+	p.put(p.get(2 * smallPool)) // there are slabs from now on
+	p.SetLimit(1 << 30)
+	p.off = new(offSlabs)
+	allocate := func() { p.put(p.get(64)) }
+	claim := func() { p.claim(64); p.unclaim(64) }
+	grow := func() { p.off.allocated(1) }
+	for _, methods := range [][2]func(){
+		{allocate, allocate},
+		{claim, claim},
+		{func() { p.SetLimit(1 << 30) }, func() { p.Limit() }},
+		{func() { p.Refused() }, func() { p.Refused() }},
+		{allocate, func() { p.HeldBytes() }},
+		{allocate, func() { p.Sparse() }},
+		{allocate, func() { p.OffHeap() }},
+		{allocate, func() { p.Capacity(1<<30, 2) }},
+		{allocate, func() { p.sparse(filterMem{slab: new(filterSlab)}) }},
+		{allocate, func() { p.collected(0) }},
+		{grow, func() { p.off.freed(1) }},
+		{grow, func() { p.off.collected(1) }},
+		{grow, func() { p.off.load() }},
+	} {
+		var wg sync.WaitGroup
+		for _, method := range methods {
+			for range 2 {
+				wg.Go(func() {
+					for range 2000 {
+						method()
+					}
+				})
 			}
-			for _, m := range list {
-				p.put(m)
-			}
-		})
+		}
+		wg.Wait()
 	}
-	wg.Wait()
-	if p.held != 0 || p.live != 0 || p.claimed != 0 || off.bytes != 4*500 {
-		t.Errorf("%d bytes are held, %d live, %d claimed; %d of slabs", p.held, p.live, p.claimed, off.bytes)
+	if p.held != 0 || p.live != 0 || p.claimed != 0 || p.off.bytes != 2*2*2000 {
+		t.Errorf("%d bytes are held, %d live, %d claimed; %d of slabs", p.held, p.live, p.claimed, p.off.bytes)
 	}
 }
 
@@ -176,8 +174,8 @@ func TestRangeFilterConcurrent(t *testing.T) {
 	}
 }
 
-// TestIndexConcurrent reads an evicted index from several goroutines, and releases the table
-// meanwhile: the pool counts one index before, and none afterwards.
+// TestIndexConcurrent reads an evicted index from several goroutines, while the table is released or
+// the index is evicted again: the pool counts one index, and none in the end.
 func TestIndexConcurrent(t *testing.T) {
 	list := unshortened(500)
 	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 300})
@@ -201,13 +199,16 @@ func TestIndexConcurrent(t *testing.T) {
 				}
 			})
 		}
-		releases := round%2 == 0
-		if releases {
+		evicts := round%3 > 0
+		switch round % 3 {
+		case 1:
 			wg.Go(func() { <-start; r.Release() })
+		case 2:
+			wg.Go(func() { <-start; pool.SetLimit(1); pool.SetLimit(0) })
 		}
 		close(start)
 		wg.Wait()
-		if n := pool.HeldBytes(); n != one && !releases {
+		if n := pool.HeldBytes(); n != one && !evicts {
 			t.Fatalf("%d bytes are held, want the %d of one index", n, one)
 		}
 		r.Release()

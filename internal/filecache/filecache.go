@@ -60,17 +60,13 @@ func New(fsys vfs.FS, max int, mapBytes int64) *Cache {
 	return &Cache{fs: fsys, max: max, mapBytes: mapBytes}
 }
 
-// each calls fn for each open file. REQUIRES: mu.
+// each calls fn for each open file. REQUIRES: mu, without which no file of the ring is closed.
 func (c *Cache) each(fn func(vfs.File)) {
 	if c.hand == nil {
 		return
 	}
 	for f := c.hand; ; {
-		f.mu.RLock()
-		if f.file != nil {
-			fn(f.file)
-		}
-		f.mu.RUnlock()
+		fn(f.file)
 		if f = f.next; f == c.hand {
 			return
 		}

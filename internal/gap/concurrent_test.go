@@ -24,7 +24,7 @@ func TestConcurrent(t *testing.T) {
 				case 0, 1:
 					s.Cut(key(from))
 				case 2:
-					if rng.IntN(50) == 0 {
+					if rng.IntN(4) == 0 {
 						s.Clear()
 					}
 				case 3:

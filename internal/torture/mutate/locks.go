@@ -3,6 +3,7 @@ package main
 import (
 	"go/ast"
 	"go/token"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,9 +12,12 @@ import (
 // lockDirs are the packages whose unlocks are moved.
 var lockDirs = []string{".", "internal/epoch", "internal/filecache", "internal/filtermem", "internal/gap", "internal/wal", "memtable", "sstable"}
 
-// concurrent are the tests of torture that run calls against each other. Only they are run for the root
-// package.
-var concurrent = []string{"TestStress", "TestLinear", "TestTxn", "TestClosing"}
+// concurrent are the tests of torture that run calls against each other, and rootConcurrent matches
+// those of the root package, which has many others.
+var (
+	concurrent     = []string{"TestStress", "TestLinear", "TestTxn", "TestClosing"}
+	rootConcurrent = regexp.MustCompile("Concurrent|Joint|Jobs|During|UnderLoad|Beside")
+)
 
 // visitLocks moves each Unlock and RUnlock one statement up, and one down. A deferred one is executed
 // at once, so that its lock protects nothing.
