@@ -3,7 +3,6 @@ package sift
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -33,24 +32,22 @@ func TestFatalConcurrent(t *testing.T) {
 	}
 }
 
-// TestCanceledJobs cancels calls of Compact at any time.
+// TestCanceledJobs cancels jobs during their only step: do returns only when the step has ended.
 func TestCanceledJobs(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
-	loadKeys(t, db, 100)
-	for range 500 {
+	for range 100 {
 		ctx, cancel := context.WithCancel(context.Background())
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			for range rand.IntN(30) {
-				runtime.Gosched()
-			}
+		ended := false
+		err := db.do(ctx, func(context.Context) (last bool, err error) {
 			cancel()
+			time.Sleep(100 * time.Microsecond)
+			ended = true
+			return true, nil
 		})
-		if err := db.Compact(ctx, nil, nil); err != nil && !errors.Is(err, context.Canceled) {
-			t.Error(err)
+		if err != nil && !errors.Is(err, context.Canceled) || !ended {
+			t.Fatalf("the step has ended: %t, %v", ended, err)
 		}
-		wg.Wait()
 	}
 }
 
@@ -94,7 +91,7 @@ func TestSnapshotDuringDrop(t *testing.T) {
 	}
 }
 
-// TestTableErrorConcurrent lists tables while reads fail to open them.
+// TestTableErrorConcurrent asks for the error of a table while it cannot be opened.
 func TestTableErrorConcurrent(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	o := uncached(faulty)
@@ -106,16 +103,19 @@ func TestTableErrorConcurrent(t *testing.T) {
 	defer mustClose(t, db)
 	failed := errors.New("failed")
 	faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: onTable, Err: failed})
+	tab := db.state.Load().version.Levels[0][0].Handle.(*table)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		for range 200 {
-			if _, err := db.Get([]byte("key000003")); err != nil && !errors.Is(err, failed) {
+		for range 2000 {
+			if _, err := tab.load(); !errors.Is(err, failed) {
 				t.Error(err)
 			}
 		}
 	})
-	for range 200 {
-		db.Tables()
+	for range 2000 {
+		if err := tab.lastErr(); err != nil && !errors.Is(err, failed) {
+			t.Error(err)
+		}
 	}
 	wg.Wait()
 	faulty.SetFaults()

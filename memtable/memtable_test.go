@@ -736,8 +736,8 @@ func TestSortYields(t *testing.T) {
 // TestIterWaitsForSort opens an iterator while the entries are being sorted in the background: it must
 // find all of them.
 func TestIterWaitsForSort(t *testing.T) {
-	const n = 200
-	for range 300 {
+	const n = 2000
+	for range 100 {
 		m := New(n * EntrySize(8, 8))
 		m.pending.limit = n
 		for i := range uint64(n) { // the last one starts the sort

@@ -76,3 +76,26 @@ func BenchmarkEnterExit(b *testing.B) {
 		}
 	})
 }
+
+// TestSynchronizeTogether checks that a second call of Synchronize, during the first one, waits for a
+// reader that entered before both.
+func TestSynchronizeTogether(t *testing.T) {
+	var d Domain
+	g := d.Enter()
+	before := d.epoch.Load()
+	done := make(chan struct{}, 2)
+	synchronize := func() { d.Synchronize(); done <- struct{}{} }
+	go synchronize()
+	for d.epoch.Load() == before {
+		runtime.Gosched()
+	}
+	go synchronize()
+	select {
+	case <-done:
+		t.Error("Synchronize returned while a reader was inside")
+	case <-time.After(20 * time.Millisecond):
+		defer func() { <-done }()
+	}
+	g.Exit()
+	<-done
+}

@@ -210,7 +210,7 @@ func TestConcurrent(t *testing.T) {
 	hot := []*File{c.Add("000", 3), c.Add("001", 3), c.Add("002", 3)}
 	var opens atomic.Int64
 	faulty.SetHook(func(op vfstest.Op) error {
-		if op.Kind == vfstest.OpOpen && opens.Add(1)%7 == 0 {
+		if op.Kind == vfstest.OpOpen && opens.Add(1)%2 == 0 {
 			return syscall.EMFILE
 		}
 		return nil
@@ -219,7 +219,7 @@ func TestConcurrent(t *testing.T) {
 	for g := range 6 {
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(g), 4))
-			for range 500 {
+			for range 1000 {
 				i := 3 + rng.IntN(27)
 				f := c.Add(fmt.Sprintf("%03d", i), 3)
 				var both sync.WaitGroup

@@ -156,7 +156,7 @@ func TestBesideReaders(t *testing.T) {
 		})
 	}
 	now := time.Now()
-	for range 300 {
+	for range 2000 {
 		now = now.Add(plan.Tick)
 		m.cool(now)
 		m.Rebalance(math.MaxInt64)

@@ -7,6 +7,8 @@
 //	go run ./internal/torture/mutate                        all of them; exits with 1 if one survives
 //	go run ./internal/torture/mutate -list                  lists them
 //	go run ./internal/torture/mutate -only 7,9              some of them, in this order
+//	go run ./internal/torture/mutate -stress                only the wakeups, and only TestStress, whose calls may
+//	                                                        take 15 s
 //	go run ./internal/torture/mutate -work DIR -for 10m     some of them, and the next ones when run with
 //	                                                        the same directory again
 //	go run ./internal/torture/mutate -bounds                changes conditions and bounds instead: < to <=, && to ||,
@@ -58,6 +60,7 @@ type options struct {
 	bounds    bool
 	constants bool
 	locks     bool
+	stress    bool
 	dirs      []string // of the packages to change
 	only      string
 	work      string
@@ -73,6 +76,7 @@ func main() {
 	flag.BoolVar(&o.bounds, "bounds", false, "change conditions and bounds instead: < to <=, && to ||, i+1 to i")
 	flag.BoolVar(&o.constants, "constants", false, "change integer constants instead, by 1 and by -1")
 	flag.BoolVar(&o.locks, "locks", false, "move unlocks instead, a statement up or down")
+	flag.BoolVar(&o.stress, "stress", false, "remove only wakeups, and run only TestStress")
 	some := flag.String("dirs", "", "the packages to change, separated by commas; default: all that the mutants are meant for")
 	flag.StringVar(&o.only, "only", "", "the numbers of the mutants to run, separated by commas; default: all")
 	flag.StringVar(&o.work, "work", "", "a directory for binaries and results; mutants with a result in it are not run again")
@@ -128,6 +132,9 @@ func run(o options) error {
 	mutants, same, err := instrument(root, work, o)
 	if err != nil {
 		return err
+	}
+	if o.stress {
+		mutants = slices.DeleteFunc(mutants, func(m mutant) bool { return m.kind != "wake" })
 	}
 	if o.list {
 		for _, m := range mutants {

@@ -42,6 +42,7 @@ type runner struct {
 	quick      time.Duration // skip tests that take longer; 0: none
 	anywhere   bool          // tests of other packages than the mutant's may catch it, too
 	race       bool          // the tests run under the race detector, in their short form, the first test of short first
+	args       []string      // more arguments of the tests
 	limit      time.Duration // what a run may take beyond eight times what it takes without a mutant
 
 	mu      sync.Mutex
@@ -67,6 +68,9 @@ func newRunner(root, work string, same bool, o options) (*runner, error) {
 		r.short = nil
 	case o.locks:
 		r.short = concurrent
+	case o.stress:
+		r.short, r.dirs = []string{"TestStress"}, nil
+		r.args = []string{"-hang=15s"}
 	}
 	state := filepath.Join(work, "suites.json")
 	if !same {
@@ -261,8 +265,8 @@ func (r *runner) test(s *suite, id int, mark string) ([]byte, time.Duration, err
 	if s.Took > 0 {
 		limits = fmt.Sprintf("ulimit -t %d; ", int(10*s.Took/time.Second)+spareCPU) + limits
 	}
-	cmd := exec.Command("bash", "-c", limits, "bash", r.bin(s.Pkg), "-test.failfast", "-test.short="+strconv.FormatBool(r.race),
-		"-test.timeout=1h", "-test.run", s.Test)
+	args := []string{"-c", limits, "bash", r.bin(s.Pkg), "-test.failfast", "-test.short=" + strconv.FormatBool(r.race), "-test.timeout=1h", "-test.run", s.Test}
+	cmd := exec.Command("bash", append(args, r.args...)...)
 	cmd.Dir = filepath.Join(r.root, s.Pkg)
 	cmd.Env = append(os.Environ(), "SIFT_MUTANT="+strconv.Itoa(id), "SIFT_MUTANT_REACHED="+mark,
 		"GOMAXPROCS="+processors, "GOTRACEBACK=single", "GORACE=halt_on_error=1")
