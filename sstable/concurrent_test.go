@@ -16,12 +16,12 @@ import (
 // is held. The race detector checks that each takes the lock.
 func TestPoolConcurrent(t *testing.T) {
 	var p FilterPool
-	p.put(p.get(2 * smallPool)) // there are slabs from now on
+	var off offSlabs
 	p.SetLimit(1 << 30)
-	p.off = new(offSlabs)
-	allocate := func() { p.put(p.get(64)) }
+	kept := p.get(2 * smallPool) // there are slabs from now on
+	allocate := func() { p.put(p.get(64 << 10)) }
 	claim := func() { p.claim(64); p.unclaim(64) }
-	grow := func() { p.off.allocated(1) }
+	grow := func() { off.allocated(1) }
 	for _, methods := range [][2]func(){
 		{allocate, allocate},
 		{claim, claim},
@@ -33,9 +33,9 @@ func TestPoolConcurrent(t *testing.T) {
 		{allocate, func() { p.Capacity(1<<30, 2) }},
 		{allocate, func() { p.sparse(filterMem{slab: new(filterSlab)}) }},
 		{allocate, func() { p.collected(0) }},
-		{grow, func() { p.off.freed(1) }},
-		{grow, func() { p.off.collected(1) }},
-		{grow, func() { p.off.load() }},
+		{grow, func() { off.freed(1) }},
+		{grow, func() { off.collected(1) }},
+		{grow, func() { off.load() }},
 	} {
 		var wg sync.WaitGroup
 		for _, method := range methods {
@@ -49,8 +49,9 @@ func TestPoolConcurrent(t *testing.T) {
 		}
 		wg.Wait()
 	}
-	if p.held != 0 || p.live != 0 || p.claimed != 0 || p.off.bytes != 2*2*2000 {
-		t.Errorf("%d bytes are held, %d live, %d claimed; %d of slabs", p.held, p.live, p.claimed, p.off.bytes)
+	p.put(kept)
+	if p.held != 0 || p.live != 0 || p.claimed != 0 || off.bytes != 2*2*2000 {
+		t.Errorf("%d bytes are held, %d live, %d claimed; %d of slabs", p.held, p.live, p.claimed, off.bytes)
 	}
 }
 
