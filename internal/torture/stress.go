@@ -202,18 +202,24 @@ func (s *stress) outage() {
 	})
 	s.call("Put", nil, func() error { return s.db.Put([]byte("outage"), nil, nil) })
 	s.call("Flush", nil, s.db.Flush)
-	time.Sleep(10 * s.limit)
+	time.Sleep(100 * s.retryDelay())
 }
 
-// recover calls Flush until it succeeds. That must not take as long as the pauses after several
-// failures do when no caller waits.
+// recover calls Flush until it succeeds. In virtual time it must not take as long as the pauses after
+// several failures do when no caller waits.
 func (s *stress) recover() {
+	begun := time.Now()
+	defer func() {
+		if took := time.Since(begun); s.slow && took > 2*s.retryDelay() {
+			s.fail("Flush on a disk that works again took %v, with a retry delay of %v", took, s.retryDelay())
+		}
+	}()
 	s.watch.during("Flush on a disk that works again", func() {
 		for {
 			if err := s.call("Flush", nil, s.db.Flush); err == nil || errors.Is(err, sift.ErrReopen) || s.broken() != nil {
 				return
 			}
-			time.Sleep(s.limit / 10000)
+			time.Sleep(s.retryDelay() / 1000)
 		}
 	})
 }
@@ -261,12 +267,15 @@ func (s *stress) options() *sift.Options {
 		o.FilterMemory = 1 << (8 + r.IntN(8))
 		o.Filter = filter.Ribbon(10)
 	}
-	delay := time.Millisecond
-	if s.slow {
-		delay = s.limit / 2
-	}
-	testhook.Apply(&o, testhook.Settings{FS: s.fs, ManifestBytes: manifestBytes, RetryDelay: delay})
+	testhook.Apply(&o, testhook.Settings{FS: s.fs, ManifestBytes: manifestBytes, RetryDelay: s.retryDelay()})
 	return &o
+}
+
+func (s *stress) retryDelay() time.Duration {
+	if s.slow {
+		return 10 * time.Second
+	}
+	return time.Millisecond
 }
 
 // misbehave makes the disk slow, or failing at times, or both, or neither. In some runs

@@ -29,6 +29,9 @@ func runStress(p *plan) {
 			}
 			return nil
 		})
+		if p.t.Failed() {
+			break
+		}
 		emptyPools()
 		synctest.Test(p.t, func(t *testing.T) {
 			seed := p.seed + uint64(seeds.Add(1)) - 1
