@@ -229,6 +229,7 @@ func (s *stress) recover() {
 func (s *stress) liveBriefly() {
 	o := s.options()
 	o.DisableAutoCompaction = true
+	o.MaxOpenFiles = 0 // the default: a table is opened once
 	s.fs.SetHook(func(op vfstest.Op) error {
 		switch {
 		case op.Kind != vfstest.OpOpen || !strings.HasSuffix(op.Name, ".ldb"):
