@@ -98,7 +98,7 @@ func (q *jointQueue) transact(ctx context.Context, d *DB, o *TxOptions, fn func(
 	}
 	tx, first, err := q.begin(d, j, o)
 	if errors.Is(err, ErrConflict) {
-		q.close(j)
+		q.end(j)
 		return true, err
 	}
 	if err != nil {
@@ -185,22 +185,19 @@ func (q *jointQueue) wait(ctx context.Context, r *waiter) *joint {
 func (q *jointQueue) leaveOut() {
 	q.mu.Lock()
 	j := q.joint
-	late := j != nil && time.Since(j.turn) >= q.patience()
+	commits := j != nil && time.Since(j.turn) >= q.patience() && j.close()
 	q.mu.Unlock()
-	if late {
-		q.close(j)
+	if commits {
+		q.commit(j)
 	}
 }
 
-// close closes and commits j, unless another call has.
-func (q *jointQueue) close(j *joint) {
-	q.mu.Lock()
-	closed := j.closed
+// close closes j, and reports whether the caller must commit it: another call may have closed it.
+// REQUIRES: jointQueue.mu.
+func (j *joint) close() (first bool) {
+	first = !j.closed
 	j.closed = true
-	q.mu.Unlock()
-	if !closed {
-		q.commit(j)
-	}
+	return first
 }
 
 // patience returns the maximum time that calls wait for the function of another. REQUIRES: mu.
@@ -273,14 +270,26 @@ func (q *jointQueue) advance(j *joint) {
 		runtime.Gosched()
 		q.mu.Lock()
 	}
-	more := !j.closed && len(q.waiting) > 0 && len(j.waiters) < maxWaiters && j.takesMore()
-	if more {
+	if !j.closed && len(q.waiting) > 0 && len(j.waiters) < maxWaiters && j.takesMore() {
 		j.turn = time.Now()
 		q.next(j)
+		q.mu.Unlock()
+		return
 	}
+	commits := j.close()
 	q.mu.Unlock()
-	if !more {
-		q.close(j)
+	if commits {
+		q.commit(j)
+	}
+}
+
+// end closes and commits j, unless another call has.
+func (q *jointQueue) end(j *joint) {
+	q.mu.Lock()
+	commits := j.close()
+	q.mu.Unlock()
+	if commits {
+		q.commit(j)
 	}
 }
 

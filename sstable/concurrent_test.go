@@ -2,7 +2,6 @@ package sstable
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"math/rand/v2"
 	"sync"
@@ -61,18 +60,7 @@ func TestFilterConcurrent(t *testing.T) {
 	var pool FilterPool
 	list := numbered(20_000)
 	data, _ := buildTable(t, list, &WriterOptions{Filter: filter.Ribbon(10)})
-	var readers []*Reader
-	for range 500 {
-		readers = append(readers, openTable(t, data, &ReaderOptions{FilterPool: &pool}))
-	}
-	kept := readers[:0]
-	for i, r := range readers { // the slabs become sparse
-		if i%8 == 0 {
-			kept = append(kept, r)
-		} else {
-			r.Release()
-		}
-	}
+	kept := readersOfSparseSlabs(t, &pool, data, 500)
 	steps := len(kept[0].FilterSteps())
 	for _, r := range kept {
 		var wg sync.WaitGroup
@@ -135,18 +123,8 @@ func TestDamagedFilterConcurrent(t *testing.T) {
 // TestRangeFilterConcurrent loads a range filter in several sizes from several goroutines: no range
 // that holds a key is excluded, and what is in memory is what the last call has loaded.
 func TestRangeFilterConcurrent(t *testing.T) {
-	var data bytes.Buffer
-	w := NewWriter(&data, &WriterOptions{Range: filter.Range(14, 0)})
-	key := func(i int) []byte { return binary.BigEndian.AppendUint64(nil, uint64(i)) }
 	const keys = 1000
-	for i := range keys {
-		if err := w.Add(key(i*1000), 1, base.KindSet, nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := w.Finish(); err != nil {
-		t.Fatal(err)
-	}
+	data, key := sparseNumbers(t, keys)
 	r, err := NewReader(bytes.NewReader(data.Bytes()), int64(data.Len()), &ReaderOptions{MaxFilterUnits: -1})
 	if err != nil {
 		t.Fatal(err)

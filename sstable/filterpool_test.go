@@ -164,24 +164,31 @@ func TestMoveFilter(t *testing.T) {
 	}
 }
 
+// readersOfSparseSlabs opens a table n times, and releases seven of eight readers. It returns the others.
+func readersOfSparseSlabs(t *testing.T, pool *FilterPool, data []byte, n int) (kept []*Reader) {
+	t.Helper()
+	var readers []*Reader
+	for range n {
+		readers = append(readers, openTable(t, data, &ReaderOptions{FilterPool: pool}))
+	}
+	for i, r := range readers {
+		if i%8 == 0 {
+			kept = append(kept, r)
+		} else {
+			r.Release()
+		}
+	}
+	return kept
+}
+
 // TestMoveChangedFilter checks that a filter whose memory has been corrupted is dropped when it is
 // moved, so that MayContain returns true.
 func TestMoveChangedFilter(t *testing.T) {
 	var pool FilterPool
 	list := numbered(30_000)
 	data, _ := buildTable(t, list, &WriterOptions{Filter: filter.Ribbon(10)})
-	var readers []*Reader
-	for range 400 {
-		readers = append(readers, openTable(t, data, &ReaderOptions{FilterPool: &pool}))
-	}
-	for i, r := range readers {
-		if i%8 != 0 {
-			r.Release()
-		}
-	}
 	dropped := 0
-	for i := 0; i < len(readers); i += 8 {
-		r := readers[i]
+	for _, r := range readersOfSparseSlabs(t, &pool, data, 400) {
 		r.filter.Load().units[0].bytes[1000] ^= 0x10
 		if err := r.MoveFilter(); err == nil {
 			continue // its slab is not sparse

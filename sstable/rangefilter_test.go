@@ -93,14 +93,13 @@ func TestSplitBehindDelimiter(t *testing.T) {
 	}
 }
 
-// TestRangeBits checks that a range filter that is loaded by LoadRangeBits alone takes the memory
-// that RangeSteps predicts and excludes no key at any size, and that shrinking it does not read the
-// file.
-func TestRangeBits(t *testing.T) {
-	var data bytes.Buffer
-	w := NewWriter(&data, &WriterOptions{Range: filter.Range(14, 0)})
-	key := func(i int) []byte { return binary.BigEndian.AppendUint64(nil, uint64(i)) }
-	const keys = 5000
+// sparseNumbers returns a table of the keys 0, 1000, 2000 and so on, with a range filter, and the
+// function that encodes a key.
+func sparseNumbers(t *testing.T, keys int) (data *bytes.Buffer, key func(int) []byte) {
+	t.Helper()
+	data = new(bytes.Buffer)
+	w := NewWriter(data, &WriterOptions{Range: filter.Range(14, 0)})
+	key = func(i int) []byte { return binary.BigEndian.AppendUint64(nil, uint64(i)) }
 	for i := range keys {
 		if err := w.Add(key(i*1000), 1, base.KindSet, nil); err != nil {
 			t.Fatal(err)
@@ -109,6 +108,15 @@ func TestRangeBits(t *testing.T) {
 	if _, err := w.Finish(); err != nil {
 		t.Fatal(err)
 	}
+	return data, key
+}
+
+// TestRangeBits checks that a range filter that is loaded by LoadRangeBits alone takes the memory
+// that RangeSteps predicts and excludes no key at any size, and that shrinking it does not read the
+// file.
+func TestRangeBits(t *testing.T) {
+	const keys = 5000
+	data, key := sparseNumbers(t, keys)
 	file := &countingReaderAt{r: bytes.NewReader(data.Bytes())}
 	r, err := NewReader(file, int64(data.Len()), &ReaderOptions{MaxFilterUnits: -1})
 	if err != nil {
