@@ -121,7 +121,7 @@ func run(o options) error {
 		return err
 	}
 	work := o.work
-	if work == "" {
+	if work == "" || o.list { // a list must not change what an earlier run left in the directory
 		if work, err = os.MkdirTemp("", "mutate"); err != nil {
 			return err
 		}
