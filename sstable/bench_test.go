@@ -218,3 +218,31 @@ func BenchmarkOpen(b *testing.B) {
 		openTable(b, data, &ReaderOptions{Cache: c})
 	}
 }
+
+// BenchmarkDecodeIndex decodes the index of 32 MiB of blocks.
+func BenchmarkDecodeIndex(b *testing.B) {
+	for _, keys := range []struct {
+		name string
+		key  func(i int) []byte
+	}{
+		{"binary", func(i int) []byte { return binary.BigEndian.AppendUint64(nil, uint64(i)*0x8123_4567_89ab) }},
+		{"decimal", func(i int) []byte { return fmt.Appendf(nil, "%016d", i*30) }},
+	} {
+		b.Run(keys.name, func(b *testing.B) {
+			w := blockWriter{interval: 1}
+			const blocks = 8192
+			for i := range blocks {
+				s := base.AppendInternalKey(nil, keys.key(i), base.MaxSequence, base.KindSeek)
+				w.add(s, w.shared(s), appendHandle(nil, Handle{uint64(i) * 4096, 4091 - uint64(i%7)}))
+			}
+			data := bytes.Clone(w.finish())
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := decodeIndex(data, blocks*4096); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/blocks, "ns/block")
+		})
+	}
+}
