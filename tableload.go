@@ -2,6 +2,7 @@ package sift
 
 import (
 	"math"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -79,6 +80,7 @@ func loadTables(version *manifest.Version, stop <-chan struct{}, loaded func(*ta
 					return
 				default:
 				}
+				runtime.Gosched() // reads first: a table takes a millisecond, a time slice ten
 				_, err := tables[i].load()
 				loaded(tables[i], err)
 			}
