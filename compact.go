@@ -128,7 +128,7 @@ func (d *DB) nextWithoutFilter(version *manifest.Version, from int, firstNew uin
 			if meta.Num >= firstNew {
 				continue // written with the right filter
 			}
-			if _, err := t.load(); err != nil {
+			if _, err := t.loadWhole(); err != nil {
 				continue // unreadable: there are no keys to build a filter from
 			}
 			if t.filterPolicy() != want.Name() {
@@ -158,7 +158,7 @@ func (d *DB) compactConfig() compact.Config {
 // another filter. It returns false for unreadable tables.
 func (d *DB) wantsRewrite(level int, meta *manifest.TableMeta) bool {
 	t := meta.Handle.(*table)
-	_, err := t.load()
+	_, err := t.loadWhole()
 	return err == nil && (t.filterPolicy() != d.opts.LevelFilters[level].Name() || !t.compacted())
 }
 

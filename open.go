@@ -28,8 +28,8 @@ import (
 // it.
 //
 // Open reads the logs and, unless ReadOnly is set, writes their contents to tables. It reads no
-// tables: each is loaded, with its index and filter, when it is first needed, or in the
-// background, level 0 first.
+// tables: the index of each is loaded when it is first needed, or in the background, level 0
+// first. The filters follow in the background; until then, lookups read blocks in vain.
 func Open(dir string, o *Options) (*DB, error) {
 	opts, err := o.resolve()
 	if err != nil {

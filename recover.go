@@ -201,7 +201,9 @@ func (d *DB) placeTables(version *manifest.Version, names []string) error {
 				}
 				continue
 			}
-			meta.Handle = d.opener.place(meta, path)
+			t := d.opener.place(meta, path)
+			t.filterLater = !d.opts.loadLate
+			meta.Handle = t
 		}
 	}
 	if len(errs) > 0 {

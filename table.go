@@ -35,6 +35,8 @@ type table struct {
 	err    error           // error of the last attempt to open
 	closed bool
 
+	filterLater bool // the loader will load the filter: the first read does not wait for it
+
 	prefixes bool // the filter contains the prefixes of the database's Prefixer; set before reader
 
 	// ingested is the sequence number of the entries of a table that Ingest wrote, 0 for other
@@ -67,7 +69,7 @@ func (o *tableOpener) place(meta *manifest.TableMeta, path string) *table {
 
 // load returns the table's reader, and opens the table if necessary. It retries if earlier attempts
 // have failed, unless the table is known to be damaged. Concurrent callers wait for one of them to
-// open it.
+// open it. After Open the reader may lack its filter for a while, see filterLater.
 func (t *table) load() (*sstable.Reader, error) {
 	if r := t.reader.Load(); r != nil {
 		return r, nil
@@ -96,6 +98,29 @@ func (t *table) open() (*sstable.Reader, error) {
 	t.reader.Store(r)
 	t.opener.loaded()
 	return r, nil
+}
+
+// loadWhole is load, and loads the filter as well. filterErr is an I/O error because of which there
+// is no filter; FilterStatus reports damage.
+func (t *table) loadWhole() (filterErr, err error) {
+	t.mu.Lock()
+	later := t.filterLater
+	t.filterLater = false
+	t.mu.Unlock()
+	r, err := t.load()
+	if err != nil || !later || t.opener.maxFilterUnits() != 0 {
+		return nil, err
+	}
+	for {
+		err := r.LoadFilterSteps(len(r.FilterSteps()))
+		switch {
+		case errors.Is(err, sstable.ErrNoRoom):
+			return nil, nil // the filter memory manager loads a part
+		case !errors.Is(err, ErrCorruption):
+			return err, nil
+		}
+		// FilterSteps no longer includes the damaged unit.
+	}
 }
 
 // closedErr returns err, but ErrClosed if it is due to Close, which closes the tables.
@@ -138,6 +163,7 @@ func (t *table) openReader() (*sstable.Reader, error) {
 		IndexPool:  o.indexes,
 		// With Options.FilterMemory, the filter memory manager loads filters.
 		MaxFilterUnits: o.maxFilterUnits(),
+		FilterLater:    t.filterLater,
 	})
 	if err != nil {
 		return nil, err

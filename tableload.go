@@ -9,8 +9,9 @@ import (
 	"github.com/siftdb/sift/internal/manifest"
 )
 
-// tableLoader loads the tables that Open has found, in the background. A read that needs a table
-// earlier loads it itself.
+// tableLoader loads the tables that Open has found, in the background: first all indexes and then
+// the filters, which take longer. A read that needs a table earlier loads it itself, but not its
+// filter: in most cases, reading a few blocks in vain takes less time.
 type tableLoader struct {
 	stop, done chan struct{}
 }
@@ -24,7 +25,8 @@ func (d *DB) startLoader() {
 	load := func() {
 		defer d.loader.end(d)
 		if !d.opts.loadLate {
-			loadTables(version, d.loader.stop, d.reportTable)
+			eachTable(version, d.loader.stop, func(t *table) { t.load() })
+			eachTable(version, d.loader.stop, d.loadWhole)
 		}
 		d.releaseVersion(version)
 	}
@@ -56,10 +58,9 @@ func (l *tableLoader) close() {
 	<-l.done
 }
 
-// loadTables loads the tables of a version concurrently, level 0 first, and calls loaded for
-// each, possibly concurrently. It stops early when stop is closed. REQUIRES: the version is
-// referenced.
-func loadTables(version *manifest.Version, stop <-chan struct{}, loaded func(*table, error)) {
+// eachTable calls load for the tables of a version, for several at a time, level 0 first. It stops
+// early when stop is closed. REQUIRES: the version is referenced.
+func eachTable(version *manifest.Version, stop <-chan struct{}, load func(*table)) {
 	var tables []*table
 	for _, metas := range version.Levels {
 		for _, meta := range metas {
@@ -81,32 +82,36 @@ func loadTables(version *manifest.Version, stop <-chan struct{}, loaded func(*ta
 				default:
 				}
 				runtime.Gosched() // reads first: a table takes a millisecond, a time slice ten
-				_, err := tables[i].load()
-				loaded(tables[i], err)
+				load(tables[i])
 			}
 		})
 	}
 	wg.Wait()
 }
 
-// reportTable logs an unreadable table or an unusable filter.
-func (d *DB) reportTable(t *table, err error) {
+// loadWhole loads a table with its filter. It logs an unreadable table or an unusable filter.
+func (d *DB) loadWhole(t *table) {
+	filterErr, err := t.loadWhole()
 	if err != nil {
 		d.opts.Logger.Error("a table cannot be read", "path", t.path, "err", err)
 		d.opts.Events.failed(err)
-	} else if t.filterDamaged() {
-		_, reason := t.reader.Load().FilterStatus()
-		d.opts.Logger.Warn("a filter cannot be used", "path", t.path, "err", reason)
-		d.opts.Events.failed(reason)
+		return
 	}
+	if filterErr == nil { // else the filter memory manager tries again
+		if _, filterErr = t.reader.Load().FilterStatus(); filterErr == nil {
+			return
+		}
+	}
+	d.opts.Logger.Warn("a filter cannot be used", "path", t.path, "err", filterErr)
+	d.opts.Events.failed(filterErr)
 }
 
-// loadAll loads all tables of the current version that have not been loaded.
+// loadAll loads all tables of the current version, with their filters, that have not been loaded.
 func (d *DB) loadAll() {
 	version := d.refVersion()
 	if version == nil {
 		return
 	}
 	defer d.releaseVersion(version)
-	loadTables(version, nil, func(*table, error) {}) // each table records its error
+	eachTable(version, nil, func(t *table) { t.loadWhole() }) // each table records its error
 }

@@ -4,15 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 
+	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/base"
 	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/internal/vfs"
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
@@ -262,4 +267,115 @@ func TestHungLoad(t *testing.T) {
 	if open := faulty.OpenFiles(); len(open) > 0 {
 		t.Errorf("left open: %v", open)
 	}
+}
+
+// openLater opens a database of one table, which is loaded on demand, and whose filter is not loaded
+// until a test calls DB.loadWhole. The errors of which Events.Failed is notified are added to failed.
+func openLater(t *testing.T, dir string, fsys vfs.FS, failed *[]error) (*DB, *table) {
+	t.Helper()
+	o := &Options{FS: fsys, CacheBytes: -1, MapBytes: -1, loadLate: true}
+	o.Events.Failed = func(err error) { *failed = append(*failed, err) }
+	db := mustOpen(t, dir, o)
+	var tables []*table
+	for _, metas := range db.state.Load().version.Levels {
+		for _, meta := range metas {
+			tables = append(tables, meta.Handle.(*table))
+		}
+	}
+	if len(tables) != 1 {
+		t.Fatalf("%d tables", len(tables))
+	}
+	tables[0].filterLater = true
+	return db, tables[0]
+}
+
+// TestFilterLater checks that lookups read a table whose filter has not been loaded yet, and that the
+// loader then loads it: the whole filter, the units before a damaged one, or, after an error of the
+// disk, nothing until the filter memory manager does.
+func TestFilterLater(t *testing.T) {
+	faulty := vfstest.Inject(vfs.OS)
+	dir := t.TempDir()
+	db := mustOpen(t, dir, &Options{FS: faulty, Filter: filter.Ribbon(16)})
+	for i := range 20_000 {
+		if err := db.Put(fmt.Appendf(nil, "key%06d", i), fmt.Appendf(nil, "value%d", i), NoSync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Compact(context.Background(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, db)
+	var failed []error
+
+	db, tab := openLater(t, dir, faulty, &failed)
+	blocksRead := func() (n uint64) { // by lookups of a hundred absent keys, and of a present one
+		before := db.Metrics().BlockReads
+		for i := range 100 {
+			if _, err := db.Get(fmt.Appendf(nil, "key%06d+", i)); !errors.Is(err, ErrNotFound) {
+				t.Fatal(err)
+			}
+		}
+		if _, err := db.Get([]byte("key000007")); err != nil {
+			t.Error(err)
+		}
+		return db.Metrics().BlockReads - before
+	}
+	if n := blocksRead(); n < 100 {
+		t.Errorf("%d block reads before the filter is loaded", n)
+	}
+	db.loadWhole(tab)
+	db.loadWhole(tab)
+	if n := blocksRead(); n > 10 {
+		t.Errorf("%d block reads with the filter", n)
+	}
+	r := tab.reader.Load()
+	steps, units := len(r.FilterSteps()), r.NumFilterUnits()
+	if held := r.HeldFilterSteps(); held != steps || units < 2 || len(failed) > 0 {
+		t.Errorf("%d of %d steps are loaded, of %d units; errors: %v", held, steps, units, failed)
+	}
+	mustClose(t, db)
+
+	db, tab = openLater(t, dir, faulty, &failed)
+	r, err := tab.load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: onTable, Err: syscall.EIO})
+	db.loadWhole(tab)
+	faulty.SetFaults()
+	if held := r.HeldFilterSteps(); held != 0 || len(failed) != 1 || !errors.Is(failed[0], syscall.EIO) {
+		t.Errorf("%d steps are loaded from a disk that fails; errors: %v", held, failed)
+	}
+	db.filterManager.Rebalance(math.MaxInt64)
+	if held := r.HeldFilterSteps(); held != steps {
+		t.Errorf("the filter memory manager loads %d of %d steps", held, steps)
+	}
+	mustClose(t, db)
+
+	data, err := os.ReadFile(tab.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range r.MetaBlocks() {
+		if strings.HasSuffix(m.Name, fmt.Sprint(".", units-1)) {
+			data[m.Offset+m.Length/2] ^= 1
+		}
+	}
+	if err := os.WriteFile(tab.path, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	failed = nil
+	db, tab = openLater(t, dir, faulty, &failed)
+	if n := blocksRead(); n < 100 {
+		t.Errorf("%d block reads before the filter is loaded", n)
+	}
+	db.loadWhole(tab)
+	r = tab.reader.Load()
+	if held := r.HeldFilterSteps(); held == 0 || held >= steps || len(failed) != 1 || !errors.Is(failed[0], ErrCorruption) {
+		t.Errorf("%d of %d steps are loaded of a filter with a damaged unit; errors: %v", held, steps, failed)
+	}
+	if n := blocksRead(); n > 50 {
+		t.Errorf("%d block reads with the other units", n)
+	}
+	mustClose(t, db)
 }

@@ -22,7 +22,7 @@ type FilterPool struct {
 	mu      sync.Mutex
 	limit   int64 // of held; 0: none
 	claimed int64 // bytes that are about to be allocated
-	refused bool  // a filter was not loaded because of the limit; see Refused
+	refused bool  // see Refused
 	cur     *filterSlab
 	held    int64 // bytes allocated and not freed
 	slab    int64 // bytes ever allocated from the slabs that are not garbage
@@ -117,13 +117,24 @@ func (p *FilterPool) Limit() int64 {
 	return p.limit
 }
 
-// Refused reports whether, since the last call, a filter was not loaded because of the limit.
+// Refused reports whether, since the last call, a filter was not loaded because of the limit or an
+// I/O error.
 func (p *FilterPool) Refused() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := p.refused
 	p.refused = false
 	return r
+}
+
+// failed records that a filter was not loaded because of an I/O error. A nil receiver is allowed.
+func (p *FilterPool) failed() {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refused = true
 }
 
 // claim reserves n bytes, or reports false if they exceed the limit. The caller returns the claim

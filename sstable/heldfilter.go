@@ -245,10 +245,13 @@ func (r *Reader) lostFilter(cause error) error {
 	return err
 }
 
-// lostUnit marks the units from i on as unloadable if err is damage. It returns err.
+// lostUnit marks the units from i on as unloadable if err is damage, and otherwise lets the owner of
+// the pool know that they are missing. It returns err.
 func (r *Reader) lostUnit(i int, err error) error {
 	if errors.Is(err, base.ErrCorruption) {
 		r.giveUpUnits(i, err)
+	} else {
+		r.pool.failed()
 	}
 	return err
 }

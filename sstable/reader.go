@@ -30,6 +30,9 @@ type ReaderOptions struct {
 	// MaxFilterUnits is the number of filter units that NewReader loads. Default: all.
 	// Negative: none, and only LoadRangeBits loads the range filter.
 	MaxFilterUnits int
+	// FilterLater leaves the filter to LoadFilterSteps, so that the table can be read sooner. It
+	// has no effect on LevelDB's own filters.
+	FilterLater bool
 	// Prefix is the prefix extractor of the table's filters. Verify and the range filter need
 	// it, unless it is one of this package, which are known by name.
 	Prefix Prefixer

@@ -187,6 +187,9 @@ func (r *Reader) openFilter(meta []MetaBlock, o *ReaderOptions) error {
 		if o.MaxFilterUnits != 0 {
 			n = min(n, max(o.MaxFilterUnits, 0))
 		}
+		if o.FilterLater {
+			n = 0
+		}
 		perUnit := filter.StepsPerUnit(family)
 		err := r.loadFilterSteps(n * perUnit)
 		if err == ErrNoRoom {
