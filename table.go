@@ -81,6 +81,11 @@ func (t *table) load() (*sstable.Reader, error) {
 func (t *table) open() (*sstable.Reader, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.openOnce()
+}
+
+// openOnce is open. REQUIRES: mu.
+func (t *table) openOnce() (*sstable.Reader, error) {
 	switch r := t.reader.Load(); {
 	case r != nil:
 		return r, nil
@@ -100,14 +105,14 @@ func (t *table) open() (*sstable.Reader, error) {
 	return r, nil
 }
 
-// loadWhole is load, and loads the filter as well. filterErr is an I/O error because of which there
-// is no filter; FilterStatus reports damage.
+// loadWhole is load, and loads the filter if load has not: concurrent callers wait for one of them.
+// filterErr is an I/O error because of which there is no filter; FilterStatus reports damage.
 func (t *table) loadWhole() (filterErr, err error) {
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	later := t.filterLater
 	t.filterLater = false
-	t.mu.Unlock()
-	r, err := t.load()
+	r, err := t.openOnce()
 	if err != nil || !later || t.opener.maxFilterUnits() != 0 {
 		return nil, err
 	}
