@@ -25,6 +25,7 @@ func TestPoolConcurrent(t *testing.T) {
 		{allocate, allocate},
 		{claim, claim},
 		{func() { p.SetLimit(1 << 30) }, func() { p.Limit() }},
+		{p.failed, func() { p.Refused() }},
 		{func() { p.Refused() }, func() { p.Refused() }},
 		{allocate, func() { p.HeldBytes() }},
 		{allocate, func() { p.Sparse() }},
