@@ -150,6 +150,7 @@ func TestWrongFilter(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
+	db.Tables() // loads the filters
 	misses := 0
 	for k := range fixtures.Listing(t, "medium") {
 		if _, err := db.Get([]byte(k)); errors.Is(err, sift.ErrNotFound) {
