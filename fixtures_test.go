@@ -466,7 +466,7 @@ func TestOtherFilters(t *testing.T) {
 			t.Errorf("%s: Check: %+v", f.dir, report)
 		}
 		db := mustOpen(t, dir, &sift.Options{ReadOnly: true}) // no compaction gives the tables other filters
-		db.Tables()                                                   // loads the filters
+		db.Tables()                                           // loads the filters
 		for key := range fixtures.Listing(t, f.listing) {
 			if found, err := db.Has([]byte(key + "absent")); found || err != nil {
 				t.Fatal(found, err)
