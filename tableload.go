@@ -10,8 +10,8 @@ import (
 )
 
 // tableLoader loads the tables that Open has found, in the background: first all indexes and then
-// the filters, which take longer. A read that needs a table earlier loads it itself, but not its
-// filter: in most cases, reading a few blocks in vain takes less time.
+// the filters, which are larger. A read that needs a table earlier loads it itself, but not its
+// filter: without it, lookups of absent keys read blocks in vain.
 type tableLoader struct {
 	stop, done chan struct{}
 }
@@ -26,7 +26,7 @@ func (d *DB) startLoader() {
 		defer d.loader.end(d)
 		if !d.opts.loadLate {
 			eachTable(version, d.loader.stop, func(t *table) { t.load() })
-			eachTable(version, d.loader.stop, d.loadWhole)
+			eachTable(version, d.loader.stop, d.loadAndReport)
 		}
 		d.releaseVersion(version)
 	}
@@ -89,8 +89,8 @@ func eachTable(version *manifest.Version, stop <-chan struct{}, load func(*table
 	wg.Wait()
 }
 
-// loadWhole loads a table with its filter. It logs an unreadable table or an unusable filter.
-func (d *DB) loadWhole(t *table) {
+// loadAndReport loads a table with its filter. It logs an unreadable table or an unusable filter.
+func (d *DB) loadAndReport(t *table) {
 	filterErr, err := t.loadWhole()
 	if err != nil {
 		d.opts.Logger.Error("a table cannot be read", "path", t.path, "err", err)
@@ -113,5 +113,6 @@ func (d *DB) loadAll() {
 		return
 	}
 	defer d.releaseVersion(version)
-	eachTable(version, nil, func(t *table) { t.loadWhole() }) // each table records its error
+	// Each table records its error. The filter memory manager loads filters that cannot be read now.
+	eachTable(version, nil, func(t *table) { t.loadWhole() })
 }

@@ -254,6 +254,9 @@ func TestHungLoad(t *testing.T) {
 		if _, err := db.Get(base.UserKey(meta.Smallest)); err != nil {
 			t.Error(err)
 		}
+		if n := meta.Handle.(*table).reader.Load().HeldFilterSteps(); n != 0 {
+			t.Errorf("%d steps of a filter are loaded before all tables have been opened", n)
+		}
 	}
 	if err := db.Put([]byte("new"), nil, Sync); err != nil {
 		t.Error(err)
@@ -270,7 +273,7 @@ func TestHungLoad(t *testing.T) {
 }
 
 // openLater opens a database of one table, which is loaded on demand, and whose filter is not loaded
-// until a test calls DB.loadWhole. The errors of which Events.Failed is notified are added to failed.
+// until a test calls DB.loadAndReport. The errors of which Events.Failed is notified are added to failed.
 func openLater(t *testing.T, dir string, fsys vfs.FS, failed *[]error) (*DB, *table) {
 	t.Helper()
 	o := &Options{FS: fsys, CacheBytes: -1, MapBytes: -1, loadLate: true}
@@ -323,8 +326,8 @@ func TestFilterLater(t *testing.T) {
 	if n := blocksRead(); n < 100 {
 		t.Errorf("%d block reads before the filter is loaded", n)
 	}
-	db.loadWhole(tab)
-	db.loadWhole(tab)
+	db.loadAndReport(tab)
+	db.loadAndReport(tab)
 	if n := blocksRead(); n > 10 {
 		t.Errorf("%d block reads with the filter", n)
 	}
@@ -341,7 +344,7 @@ func TestFilterLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: onTable, Err: syscall.EIO})
-	db.loadWhole(tab)
+	db.loadAndReport(tab)
 	faulty.SetFaults()
 	if held := r.HeldFilterSteps(); held != 0 || len(failed) != 1 || !errors.Is(failed[0], syscall.EIO) {
 		t.Errorf("%d steps are loaded from a disk that fails; errors: %v", held, failed)
@@ -369,7 +372,7 @@ func TestFilterLater(t *testing.T) {
 	if n := blocksRead(); n < 100 {
 		t.Errorf("%d block reads before the filter is loaded", n)
 	}
-	db.loadWhole(tab)
+	db.loadAndReport(tab)
 	r = tab.reader.Load()
 	if held := r.HeldFilterSteps(); held == 0 || held >= steps || len(failed) != 1 || !errors.Is(failed[0], ErrCorruption) {
 		t.Errorf("%d of %d steps are loaded of a filter with a damaged unit; errors: %v", held, steps, failed)

@@ -28,8 +28,8 @@ type Config struct {
 	// Budget redistributes the memory, and returns the number of bytes that filters may take.
 	Budget func() int64
 	// Capped is set if the manager always loads filters in steps, range filters included.
-	// Otherwise a table that is opened loads its whole filter if it fits; the manager loads
-	// filters in steps only once one did not fit, and never range filters.
+	// Otherwise filters are loaded as a whole with their tables if they fit; the manager loads
+	// filters in steps only once one did not fit or could not be read, and never range filters.
 	Capped bool
 	// Loaded is closed when Open has loaded the tables. The manager waits for it, since an
 	// earlier plan would miss tables.
