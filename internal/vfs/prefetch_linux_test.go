@@ -79,3 +79,50 @@ func inCache(t *testing.T, data []byte) bool {
 	}
 	return true
 }
+
+// TestFirstReadInWindow checks that the first read of a mapped file brings the pages around it into
+// the page cache, and no others.
+func TestFirstReadInWindow(t *testing.T) {
+	const size, window = 1 << 20, 64 << 10
+	path := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(path, make([]byte, size), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	plain, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	mapped, isMapped, err := vfs.OpenMapped(vfs.OS, path)
+	if err != nil || !isMapped {
+		t.Skip(err)
+	}
+	defer mapped.Close()
+	data, err := unix.Mmap(int(plain.Fd()), 0, size, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer unix.Munmap(data)
+	if err := unix.Fsync(int(plain.Fd())); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Fadvise(int(plain.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
+		t.Fatal(err)
+	}
+	if inCache(t, data) {
+		t.Skip("pages stay in the cache here")
+	}
+	if _, err := mapped.ReadAt(make([]byte, 100), 5*window+9000); err != nil {
+		t.Fatal(err)
+	}
+	for begin := time.Now(); !inCache(t, data[5*window:6*window]); time.Sleep(time.Millisecond) {
+		if time.Since(begin) > 30*time.Second {
+			t.Fatal("the window is not in the cache after 30 s")
+		}
+	}
+	for i := range size / window {
+		if i != 5 && inCache(t, data[i*window:i*window+4096]) {
+			t.Errorf("window %d is in the cache", i)
+		}
+	}
+}
