@@ -70,7 +70,7 @@ func memtableMemory(capacity int64) int64 { return capacity + capacity/8 }
 
 // divideMemory sets the limits of indexes, filters and a growing block cache according to the
 // memory that they use now, and returns the limit of filters. While tables are being loaded, it
-// assumes that indexes will use all that they may.
+// assumes that indexes will use all that they may, and the block cache does not grow.
 func (d *DB) divideMemory() (filters int64) {
 	rest := d.opts.spareMemory()
 	maxIndexes := rest / 2 / gcFactor
@@ -83,8 +83,12 @@ func (d *DB) divideMemory() (filters int64) {
 	filters = cmp.Or(d.opts.FilterMemory, d.filters.Capacity(rest, gcFactor))
 	d.filters.SetLimit(filters)
 	if d.opts.cacheGrows {
-		off, unused := d.filters.OffHeap()
-		rest -= off + gcFactor*(d.filters.HeldBytes()-(off-unused))
+		if d.loader.ended() {
+			off, unused := d.filters.OffHeap()
+			rest -= off + gcFactor*(d.filters.HeldBytes()-(off-unused))
+		} else {
+			rest = 0 // filters and indexes are going to take it
+		}
 		d.opts.BlockCache.SetCapacity(d.opts.CacheBytes + max(rest, 0)/gcFactor)
 	}
 	return filters

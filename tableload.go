@@ -26,6 +26,7 @@ func (d *DB) startLoader() {
 		defer d.loader.end(d)
 		if !d.opts.loadLate {
 			eachTable(version, d.loader.stop, func(t *table) { t.load() })
+			d.divideMemory() // small indexes may have left less for filters
 			eachTable(version, d.loader.stop, d.loadAndReport)
 		}
 		d.releaseVersion(version)

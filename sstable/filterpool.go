@@ -127,6 +127,13 @@ func (p *FilterPool) Refused() bool {
 	return r
 }
 
+// Exceeded reports whether filters take more than the limit, which has fallen since they were loaded.
+func (p *FilterPool) Exceeded() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.limit != 0 && p.held > max(p.limit, 0)
+}
+
 // failed records that a filter was not loaded because of an I/O error. A nil receiver is allowed.
 func (p *FilterPool) failed() {
 	if p == nil {

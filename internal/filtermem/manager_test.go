@@ -50,9 +50,9 @@ func newManager(pool *sstable.FilterPool, budget int64, tables ...Table) *Manage
 	}}
 }
 
-// TestHeat checks that of two filters that do not both fit, more steps are loaded of the one whose
+// TestAccessRate checks that of two filters that do not both fit, more steps are loaded of the one whose
 // table gets the lookups, also when the lookups move to the other table.
-func TestHeat(t *testing.T) {
+func TestAccessRate(t *testing.T) {
 	var pool sstable.FilterPool
 	a, b := newTable(t, &pool), newTable(t, &pool)
 	var all int64
@@ -65,7 +65,7 @@ func TestHeat(t *testing.T) {
 		for range 60 {
 			now = now.Add(plan.Tick)
 			tc.probed.AbsentKeys.Add(1000)
-			m.cool(now)
+			m.updateRates(now)
 			m.Rebalance(math.MaxInt64)
 		}
 		if probed, other := tc.probed.Reader.HeldFilterSteps(), tc.other.Reader.HeldFilterSteps(); probed < 3 || other > 1 {
@@ -78,6 +78,29 @@ func TestHeat(t *testing.T) {
 	wasted, saves := m.Expected(func() []Table { return []Table{a, b} })
 	if wasted <= 0 || wasted > 200 || saves <= 0 {
 		t.Errorf("1,000 lookups per second waste %v reads; another MiB saves %v", wasted, saves)
+	}
+}
+
+// TestLimitFalls checks that filters that had fitted are dropped in part once the limit is lower.
+func TestLimitFalls(t *testing.T) {
+	var pool sstable.FilterPool
+	a, b := newTable(t, &pool), newTable(t, &pool)
+	m := newManager(&pool, 1<<20, a, b)
+	m.config.Capped = false
+	for _, r := range []*sstable.Reader{a.Reader, b.Reader} {
+		if err := r.LoadFilterSteps(len(r.FilterSteps())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := pool.HeldBytes()
+	if m.Rebalance(math.MaxInt64) || pool.HeldBytes() != all {
+		t.Errorf("all filters fit, and %d of %d bytes are held", pool.HeldBytes(), all)
+	}
+	for _, limit := range []int64{all / 2, -1} {
+		m.config.Budget = func() int64 { pool.SetLimit(limit); return limit }
+		if again, held := m.Rebalance(math.MaxInt64), pool.HeldBytes(); !again || held > max(limit, 0) || limit > 0 && held == 0 {
+			t.Errorf("with a limit of %d bytes %d are held; the manager runs again: %t", limit, held, again)
+		}
 	}
 }
 
@@ -106,14 +129,14 @@ func TestForgets(t *testing.T) {
 // two levels.
 func TestInherit(t *testing.T) {
 	var in [3]Traffic
-	in[0].keyHeat.Rate, in[1].keyHeat.Rate, in[2].keyHeat.Rate = 10, 20, 40
-	in[0].rangeHeat.Rate = 8
+	in[0].keyRate.PerSecond, in[1].keyRate.PerSecond, in[2].keyRate.PerSecond = 10, 20, 40
+	in[0].rangeRate.PerSecond = 8
 	var out [2]Traffic
 	m := new(Manager)
 	m.Inherit([2][]*Traffic{{&in[0], &in[1]}, {&in[2]}}, []*Traffic{&out[0], &out[1]}, []uint64{300, 100})
-	if out[0].keyHeat.Rate != 30 || out[1].keyHeat.Rate != 10 || out[0].rangeHeat.Rate != 6 || out[1].rangeHeat.Rate != 2 {
+	if out[0].keyRate.PerSecond != 30 || out[1].keyRate.PerSecond != 10 || out[0].rangeRate.PerSecond != 6 || out[1].rangeRate.PerSecond != 2 {
 		t.Errorf("the outputs inherit %v and %v, and for ranges %v and %v",
-			out[0].keyHeat.Rate, out[1].keyHeat.Rate, out[0].rangeHeat.Rate, out[1].rangeHeat.Rate)
+			out[0].keyRate.PerSecond, out[1].keyRate.PerSecond, out[0].rangeRate.PerSecond, out[1].rangeRate.PerSecond)
 	}
 }
 
@@ -158,7 +181,7 @@ func TestBesideReaders(t *testing.T) {
 	now := time.Now()
 	for range 2000 {
 		now = now.Add(plan.Tick)
-		m.cool(now)
+		m.updateRates(now)
 		m.Rebalance(math.MaxInt64)
 	}
 	done.Store(true)
