@@ -15,9 +15,10 @@ type IndexPool struct {
 	held  atomic.Int64 // bytes; written under mu
 	loads atomic.Uint64
 
-	mu   sync.Mutex
-	ring []*index
-	hand int
+	mu    sync.Mutex
+	ring  []*index
+	large int // number of indexes in the ring that are not small
+	hand  int
 }
 
 // indexNode is the pool's bookkeeping for an index.
@@ -33,10 +34,19 @@ const maxSmall = 16
 // small reports whether the index takes little memory in relation to its table.
 func (x *index) small() bool { return x.bytesHeld() <= maxSmall*int64(x.n)+1<<10 }
 
-// limitOf returns the limit of the pool's memory beyond which index x is evicted, or 0 for none.
-func (p *IndexPool) limitOf(x *index) int64 {
-	limit := p.limit.Load()
+// countLarge returns 0 for a small index, and 1 for others.
+func (x *index) countLarge() int {
 	if x.small() {
+		return 0
+	}
+	return 1
+}
+
+// limitOf returns the limit of the pool's memory beyond which indexes are evicted, small ones or
+// others; 0: none.
+func (p *IndexPool) limitOf(small bool) int64 {
+	limit := p.limit.Load()
+	if small {
 		limit += limit / 4 * 3
 	}
 	return limit
@@ -70,7 +80,7 @@ func (p *IndexPool) Loads() uint64 { return p.loads.Load() }
 func (p *IndexPool) offer(r *Reader, x *index) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if limit := p.limitOf(x); !r.pinned && limit > 0 && p.held.Load()+x.bytesHeld() > limit {
+	if limit := p.limitOf(x.small()); !r.pinned && limit > 0 && p.held.Load()+x.bytesHeld() > limit {
 		return false
 	}
 	p.link(r, x)
@@ -110,6 +120,7 @@ func (p *IndexPool) link(r *Reader, x *index) {
 	if !r.pinned {
 		n.at = len(p.ring)
 		p.ring = append(p.ring, x)
+		p.large += x.countLarge()
 	}
 	x.touch()
 	p.held.Add(n.bytes)
@@ -122,21 +133,31 @@ func (p *IndexPool) unlink(x *index) {
 		p.ring[n.at], last.held.at = last, n.at
 		p.ring[len(p.ring)-1] = nil
 		p.ring = p.ring[:len(p.ring)-1]
+		p.large -= x.countLarge()
 	}
 	p.held.Add(-n.bytes)
 	n.reader = nil
 }
 
+// over reports whether there may be an index other than keep that is beyond its limit. REQUIRES: mu.
+func (p *IndexPool) over(keep *index) bool {
+	large := p.large
+	if keep != nil && keep.held.at >= 0 {
+		large -= keep.countLarge()
+	}
+	limit := p.limitOf(large == 0) // without large ones, there is no use in a search beyond the lower limit
+	return limit > 0 && p.held.Load() > limit
+}
+
 // shrink evicts indexes other than keep until the others are within their limits. It gives up after
 // two rounds, as lookups may mark indexes faster than the hand clears the marks. REQUIRES: mu.
 func (p *IndexPool) shrink(keep *index) {
-	limit := p.limit.Load()
-	for tries := 2 * len(p.ring); limit > 0 && p.held.Load() > limit && tries > 0 && len(p.ring) > 0; tries-- {
+	for tries := 2 * len(p.ring); tries > 0 && len(p.ring) > 0 && p.over(keep); tries-- {
 		if p.hand >= len(p.ring) {
 			p.hand = 0
 		}
 		x := p.ring[p.hand]
-		if x == keep || p.held.Load() <= p.limitOf(x) || x.used.Swap(false) {
+		if x == keep || p.held.Load() <= p.limitOf(x.small()) || x.used.Swap(false) {
 			p.hand++
 			continue
 		}

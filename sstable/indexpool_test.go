@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -245,6 +246,19 @@ func TestSmallIndexes(t *testing.T) {
 			if held() != 7 || pool.HeldBytes() != 7*one || r.index.Load() == nil {
 				t.Errorf("%d small indexes are held after scan %d, %d bytes", held(), i, pool.HeldBytes())
 			}
+		}
+	}
+	// One eviction makes room for the next one: the hand goes no further.
+	for i, x := range pool.ring {
+		x.used.Store(i != pool.hand%len(pool.ring))
+	}
+	missing := slices.IndexFunc(small, func(r *Reader) bool { return r.index.Load() == nil })
+	if err := checkScan(small[missing], list, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range pool.ring {
+		if !x.used.Load() {
+			t.Error("the hand has passed an index for which there is room")
 		}
 	}
 	// The large index is evicted when the next one is loaded, while small ones stay.
