@@ -274,8 +274,8 @@ func (r *Reader) rangeFilter() *heldRange {
 	if r.rangeSteps {
 		return &noRange
 	}
-	r.filterMu.Lock()
-	defer r.filterMu.Unlock()
+	r.rangeMu.Lock()
+	defer r.rangeMu.Unlock()
 	h := r.ranges.Load()
 	if h == nil {
 		h = r.readRange()
@@ -340,8 +340,8 @@ func (r *Reader) HeldRangeBits() int {
 // Probes continue meanwhile. After an error no range filter is in memory; if the filter is damaged
 // or no policy opens it, it can no longer be loaded.
 func (r *Reader) LoadRangeBits(bitsPerKey int) error {
-	r.filterMu.Lock()
-	defer r.filterMu.Unlock()
+	r.rangeMu.Lock()
+	defer r.rangeMu.Unlock()
 	h := r.ranges.Load()
 	switch {
 	case h == nil && bitsPerKey == 0 || h != nil && (h.err != nil || h.bitsPerKey == bitsPerKey):

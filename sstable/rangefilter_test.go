@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/base"
@@ -60,6 +61,49 @@ func TestSplitAt(t *testing.T) {
 	empty.add(nil)
 	if at := empty.splitAt(); at != 0 {
 		t.Errorf("the empty key is split at %d", at)
+	}
+}
+
+// hangingReader's reads at an offset wait.
+type hangingReader struct {
+	io.ReaderAt
+	at            int64
+	hung, release chan struct{}
+}
+
+func (h *hangingReader) ReadAt(p []byte, off int64) (int, error) {
+	if off == h.at {
+		close(h.hung)
+		<-h.release
+	}
+	return h.ReaderAt.ReadAt(p, off)
+}
+
+// TestRangeDuringLoad checks that a probe of a range does not wait while the filter of keys is read.
+func TestRangeDuringLoad(t *testing.T) {
+	data, _ := buildTable(t, numbered(1000), &WriterOptions{Filter: filter.Ribbon(10), Range: filter.Range(12, 0)})
+	r := openTable(t, data, &ReaderOptions{FilterLater: true, RangePolicies: []filter.RangePolicy{filter.Range(12, 0)}})
+	h := &hangingReader{bytes.NewReader(data), int64(r.filterUnits[0].Offset), make(chan struct{}), make(chan struct{})}
+	r.r = h
+	loaded := make(chan error)
+	go func() { loaded <- r.LoadFilterSteps(len(r.FilterSteps())) }()
+	<-h.hung
+	probed := make(chan bool)
+	go func() {
+		r.MayContainRange([]byte("key"), []byte("kez"))
+		probed <- r.HasRangeFilter()
+	}()
+	select {
+	case loaded := <-probed:
+		if !loaded {
+			t.Error("the range filter has not been loaded")
+		}
+	case <-time.After(time.Minute):
+		t.Error("the probe waits for the filter of keys")
+	}
+	close(h.release)
+	if err := <-loaded; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -67,6 +67,7 @@ type Reader struct {
 
 	filter     atomic.Pointer[heldFilter]
 	ranges     atomic.Pointer[heldRange] // nil: not loaded
+	rangeMu    sync.Mutex                // guards loading and dropping ranges
 	rangeSteps bool                      // only LoadRangeBits loads the range filter
 
 	rangePolicies []filter.RangePolicy

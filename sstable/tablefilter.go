@@ -160,6 +160,7 @@ func (r *Reader) unknownFilter(family string, cause error) error {
 func (r *Reader) openFilter(meta []MetaBlock, o *ReaderOptions) error {
 	var damaged error
 	var levelDB *MetaBlock
+	later := o.FilterLater && numFilters(meta) == 1 // of several, the first that is usable is chosen now
 	for _, m := range meta {
 		if m.Name == levelDBPrefix+levelDBFamily || m.Name == levelDBPrefix+levelDBFamily2 {
 			levelDB = &m
@@ -187,7 +188,7 @@ func (r *Reader) openFilter(meta []MetaBlock, o *ReaderOptions) error {
 		if o.MaxFilterUnits != 0 {
 			n = min(n, max(o.MaxFilterUnits, 0))
 		}
-		if o.FilterLater {
+		if later {
 			n = 0
 		}
 		perUnit := filter.StepsPerUnit(family)
@@ -222,6 +223,17 @@ func (r *Reader) openFilter(meta []MetaBlock, o *ReaderOptions) error {
 		r.filterState, r.filterErr = FilterDamaged, damaged
 	}
 	return nil
+}
+
+// numFilters returns the number of filters among the meta blocks.
+func numFilters(meta []MetaBlock) (n int) {
+	for _, m := range meta {
+		family, ok := strings.CutPrefix(m.Name, filterPrefix)
+		if ok && !isFurtherUnit(meta, family) || strings.HasPrefix(m.Name, levelDBPrefix) {
+			n++
+		}
+	}
+	return n
 }
 
 // filterHandles returns the handles of a filter's units, up to the first one that is missing or

@@ -455,3 +455,24 @@ func TestPrefixesOnly(t *testing.T) {
 		}
 	}
 }
+
+// TestNumFilters checks that each filter counts once, whatever the number of its units.
+func TestNumFilters(t *testing.T) {
+	for _, c := range []struct {
+		names []string
+		want  int
+	}{
+		{[]string{"fullfilter.sift.A", "fullfilter.sift.A.1", "fullfilter.sift.A.2", "sift.properties", "sift.range.B"}, 1},
+		{[]string{"filter.leveldb.BuiltinBloomFilter2", "fullfilter.sift.A", "fullfilter.sift.A.1"}, 2},
+		{[]string{"fullfilter.sift.A", "fullfilter.sift.B"}, 2},
+		{[]string{"sift.properties"}, 0},
+	} {
+		var meta []MetaBlock
+		for _, name := range c.names {
+			meta = append(meta, MetaBlock{Name: name})
+		}
+		if n := numFilters(meta); n != c.want {
+			t.Errorf("%q: %d filters, want %d", c.names, n, c.want)
+		}
+	}
+}
