@@ -50,6 +50,9 @@ func (c *rangeCompaction) step(ctx context.Context) (last bool, err error) {
 	}
 	for level := c.down.Level(); level <= version.Deepest; level++ {
 		for _, meta := range version.Overlapping(nil, level, c.from, c.to) {
+			if err := ctx.Err(); err != nil {
+				return false, err // each table may have to be loaded
+			}
 			if meta.Num < c.firstNew && d.wantsRewrite(level, meta) {
 				plan := rewritePlan(level, meta)
 				return false, d.runPlan(ctx, &plan)
@@ -74,9 +77,9 @@ func (d *DB) BuildFilters(ctx context.Context) (rewritten int, err error) {
 	firstNew := d.nextFile.Load()
 	err = d.do(ctx, func(ctx context.Context) (last bool, err error) {
 		version := d.state.Load().version
-		level, meta := d.nextWithoutFilter(version, 0, firstNew)
+		level, meta, err := d.nextWithoutFilter(ctx, version, 0, firstNew)
 		if meta == nil {
-			return true, nil
+			return err == nil, err
 		}
 		plan := rewritePlan(level, meta)
 		if level == 0 {
@@ -86,7 +89,7 @@ func (d *DB) BuildFilters(ctx context.Context) (rewritten int, err error) {
 			plan.TrivialMove = false
 			if !readable(&plan) {
 				// This compaction will fail: rewrite all other tables first.
-				if level, meta := d.nextWithoutFilter(version, 1, firstNew); meta != nil {
+				if level, meta, _ := d.nextWithoutFilter(ctx, version, 1, firstNew); meta != nil {
 					plan = rewritePlan(level, meta)
 				}
 			}
@@ -119,8 +122,9 @@ func readable(plan *compact.Plan) bool {
 }
 
 // nextWithoutFilter returns a table, with its level, that has a number below firstNew and that
-// BuildFilters must rewrite, of level from or a deeper one, or nil.
-func (d *DB) nextWithoutFilter(version *manifest.Version, from int, firstNew uint64) (int, *manifest.TableMeta) {
+// BuildFilters must rewrite, of level from or a deeper one, or nil. It loads tables, and returns
+// ctx.Err() early when ctx ends.
+func (d *DB) nextWithoutFilter(ctx context.Context, version *manifest.Version, from int, firstNew uint64) (int, *manifest.TableMeta, error) {
 	for level := from; level < len(version.Levels); level++ {
 		want := d.opts.LevelFilters[level]
 		for _, meta := range version.Levels[level] {
@@ -128,15 +132,18 @@ func (d *DB) nextWithoutFilter(version *manifest.Version, from int, firstNew uin
 			if meta.Num >= firstNew {
 				continue // written with the right filter
 			}
+			if err := ctx.Err(); err != nil {
+				return 0, nil, err
+			}
 			if _, err := t.loadWhole(); err != nil {
 				continue // unreadable: there are no keys to build a filter from
 			}
 			if t.filterPolicy() != want.Name() {
-				return level, meta
+				return level, meta, nil
 			}
 		}
 	}
-	return 0, nil
+	return 0, nil, nil
 }
 
 // baseMemtables is the minimum target size of level 1, in memtables.
@@ -179,7 +186,7 @@ func (d *DB) runPlan(ctx context.Context, plan *compact.Plan) error {
 	if err != nil {
 		return err
 	}
-	d.inheritHeat(plan.Inputs, outputs)
+	d.inheritAccessRates(plan.Inputs, outputs)
 	if err := d.applyEdit(planEdit(plan, outputs), outputs, 0); err != nil {
 		return err
 	}

@@ -272,6 +272,46 @@ func TestHungLoad(t *testing.T) {
 	}
 }
 
+// TestCanceledLoad checks that Compact and BuildFilters, which load the tables that they look at, load
+// no more of them once their context has ended.
+func TestCanceledLoad(t *testing.T) {
+	for name, call := range map[string]func(db *DB, ctx context.Context) error{
+		"Compact": func(db *DB, ctx context.Context) error { return db.Compact(ctx, nil, nil) },
+		"BuildFilters": func(db *DB, ctx context.Context) error {
+			_, err := db.BuildFilters(ctx)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			faulty := vfstest.Inject(vfstest.NewMem())
+			manyTables(t, "db", faulty, 500)
+			o := uncached(faulty)
+			o.loadLate = true
+			db := mustOpen(t, "db", o)
+			defer mustClose(t, db)
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			var mu sync.Mutex
+			read := map[string]bool{}
+			faulty.SetHook(func(op vfstest.Op) error {
+				if op.Kind == vfstest.OpReadAt && onTable(op) {
+					mu.Lock()
+					defer mu.Unlock()
+					if read[op.Name] = true; len(read) == 2 {
+						cancel()
+					}
+				}
+				return nil
+			})
+			err := call(db, ctx)
+			faulty.SetHook(nil)
+			if !errors.Is(err, context.Canceled) || len(read) != 2 {
+				t.Errorf("%v after reads of %d tables", err, len(read))
+			}
+		})
+	}
+}
+
 // openLater opens a database of one table, which is loaded on demand, and whose filter is not loaded
 // until a test calls DB.loadAndReport. The errors of which Events.Failed is notified are added to failed.
 func openLater(t *testing.T, dir string, fsys vfs.FS, failed *[]error) (*DB, *table) {
