@@ -47,7 +47,7 @@ type Tx struct {
 	readOnly  bool
 	noSync    bool
 	closed    bool
-	joint     bool        // member of a joint transaction: Commit fails
+	joint     bool        // member of a joint transaction: Commit fails, and Discard does not call finish
 	expired   atomic.Bool // compactions no longer keep the entries that it reads
 	err       error       // matches ErrTxLimit: the transaction cannot be continued; else nil
 
@@ -289,10 +289,12 @@ func (t *Tx) Commit() error {
 	if t.closed {
 		return ErrClosed
 	}
+	if t.joint {
+		t.Discard()
+		return ErrClosed
+	}
 	defer t.finish()
 	switch {
-	case t.joint:
-		return ErrClosed
 	case t.err != nil:
 		return t.err
 	case t.db.closed.Load():
@@ -316,7 +318,13 @@ func (t *Tx) Commit() error {
 // Discard ends the transaction without writing anything. After Commit or Discard it does
 // nothing, so it can be deferred.
 func (t *Tx) Discard() {
-	if !t.closed {
+	switch {
+	case t.closed:
+	case t.joint: // what it has read is checked with the joint transaction, which then finishes it
+		t.reads.finish()
+		t.reads.close()
+		t.closed = true
+	default:
 		t.finish()
 	}
 }

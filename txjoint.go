@@ -99,7 +99,7 @@ func (q *jointQueue) transact(ctx context.Context, d *DB, o *TxOptions, fn func(
 	tx, first, err := q.begin(d, j, o)
 	if errors.Is(err, ErrConflict) {
 		q.end(j)
-		return true, err
+		return d.transactOnce(o, fn)
 	}
 	if err != nil {
 		q.advance(j)
@@ -109,8 +109,9 @@ func (q *jointQueue) transact(ctx context.Context, d *DB, o *TxOptions, fn func(
 		return d.transactOnce(o, fn)
 	}
 	ran := false
+	release := sync.OnceFunc(tx.finish) // fn may have called Discard, which keeps what it has read
 	defer func() {
-		tx.Discard()
+		release()
 		if !ran { // fn has panicked or ended the goroutine
 			q.advance(j)
 		}
@@ -136,7 +137,7 @@ func (q *jointQueue) transact(ctx context.Context, d *DB, o *TxOptions, fn func(
 	if !q.add(j, r, tx, err == nil) {
 		return true, ErrConflict
 	}
-	tx.Discard()
+	release()
 	q.advance(j)
 	switch cerr := q.result(j, r); {
 	case cerr == nil:
@@ -231,8 +232,8 @@ func (q *jointQueue) begin(d *DB, j *joint, o *TxOptions) (tx *Tx, first bool, e
 	return tx, first, nil
 }
 
-// add makes tx a member of j. If written is false, it adds only what tx has read, unless the function
-// has ended tx: the function's error holds if j commits. add returns false if j is closed.
+// add makes tx a member of j. If written is false, it adds only what tx has read: the function's error
+// holds if j commits. add returns false if j is closed.
 func (q *jointQueue) add(j *joint, r *waiter, tx *Tx, written bool) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -240,9 +241,6 @@ func (q *jointQueue) add(j *joint, r *waiter, tx *Tx, written bool) bool {
 		return false
 	}
 	j.waiters = append(j.waiters, r)
-	if tx.closed {
-		return true
-	}
 	before := j.tx
 	if written {
 		j.writers++

@@ -179,23 +179,28 @@ func TestJointReadsTooMuch(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// TestJointConflict checks that no member commits if others write what one member has read, that no
-// more calls join then, and that the next one begins another joint transaction.
+// TestJointConflict checks that no member commits if others write what one member has read, that a call
+// whose turn it is runs by itself then, and that the next one begins another joint transaction.
 func TestJointConflict(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
 	errs := jointScript(t, db, func() { mustPutUnsynced(t, db, "m", "50") }, // the first member has begun
 		func(tx *Tx) error { return add(tx, "m", 1) },
-		func(tx *Tx) error { t.Error("a call joins"); return nil },
+		func(tx *Tx) error {
+			if tx.joint {
+				t.Error("a call joins")
+			}
+			return add(tx, "m", 1)
+		},
 		func(tx *Tx) error { return add(tx, "n", 1) },
 	)
-	if !errors.Is(errs[0], ErrConflict) || !errors.Is(errs[1], ErrConflict) || errs[2] != nil {
+	if !errors.Is(errs[0], ErrConflict) || errs[1] != nil || errs[2] != nil {
 		t.Errorf("the calls return %v", errs)
 	}
-	if n, m := counter(t, db, "n"), counter(t, db, "m"); n != 1 || m != 50 {
+	if n, m := counter(t, db, "n"), counter(t, db, "m"); n != 1 || m != 51 {
 		t.Errorf("the counters are %d and %d", n, m)
 	}
-	if m := db.Metrics(); m.TxCommits != 1 || m.TxConflicts != 1 {
+	if m := db.Metrics(); m.TxCommits != 2 || m.TxConflicts != 1 {
 		t.Errorf("%d commits, %d conflicts", m.TxCommits, m.TxConflicts)
 	}
 	nothingLeft(t, db)
@@ -227,16 +232,26 @@ func TestJointSeesEarlierWrites(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// TestJointFailureConflicts checks that a member that fails returns ErrConflict if what it has read
-// changes before the commit: its error may depend on that.
+// TestJointFailureConflicts checks that a member that fails, or discards itself, returns ErrConflict if
+// what it has read changes before the commit: its error may depend on that.
 func TestJointFailureConflicts(t *testing.T) {
+	jointFailureConflicts(t, func(tx *Tx) error { return tx.Put([]byte("n"), nil) })
+	jointFailureConflicts(t, func(tx *Tx) error { return tx.Commit() })
+	jointFailureConflicts(t, func(tx *Tx) error {
+		tx.Discard()
+		return nil
+	})
+}
+
+func jointFailureConflicts(t *testing.T, fail func(tx *Tx) error) {
+	t.Helper()
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
 	errs := jointScript(t, db, func() {},
 		func(tx *Tx) error { return add(tx, "m", 1) },
 		func(tx *Tx) error {
 			_, err := tx.Get([]byte("n"))
-			return errors.Join(tx.Put([]byte("n"), nil), err)
+			return errors.Join(fail(tx), err)
 		},
 		func(tx *Tx) error { mustPutUnsynced(t, db, "n", "50"); return add(tx, "l", 1) },
 	)
@@ -399,7 +414,7 @@ func TestJointSync(t *testing.T) {
 			if !q.add(j, &waiter{done: make(chan error, 1)}, tx, true) {
 				t.Fatal("a member is not added")
 			}
-			tx.Discard()
+			tx.finish()
 		}
 		if j.sync != want {
 			t.Errorf("with members %v, the joint transaction is synced: %v", members, j.sync)
@@ -557,7 +572,7 @@ func TestJointCounts(t *testing.T) {
 				t.Fatal(err)
 			}
 			q.add(j, &waiter{done: make(chan error, 1)}, tx, i < c.members)
-			tx.Discard()
+			tx.finish()
 		}
 		q.contention.Store(10)
 		before := db.Metrics().TxCommits
