@@ -24,7 +24,12 @@ import (
 // ErrCorruption, ends the iteration.
 func TableOps(paths ...string) iter.Seq2[Op, error] {
 	return func(yield func(Op, error) bool) {
-		if err := eachTableOp(paths, func(op Op) bool { return yield(op, nil) }); err != nil {
+		more := true
+		err := eachTableOp(paths, func(op Op) bool {
+			more = yield(op, nil)
+			return more
+		})
+		if err != nil && more {
 			yield(Op{}, err)
 		}
 	}
