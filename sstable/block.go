@@ -50,9 +50,9 @@ var (
 type block struct {
 	// The fields that a lookup in a cached block reads lie in one cache line.
 	data    []byte      // entries, then restart offsets and count
-	slots   []uint32    // the point table, see pointtable.go; nil: none
+	slots   []uint32    // the hash index, see hashindex.go; nil: none
 	entries int         // length of the entries
-	shared  uint32      // with a point table: bytes that each non-restart entry shares
+	shared  uint32      // with a hash index: bytes that each non-restart entry shares
 	touched atomic.Bool // read since the clock hand last passed
 
 	restarts int // number of restart offsets, at least 1
@@ -164,7 +164,7 @@ type found struct {
 // same byte, so it is before the target, too. For all others the unshared bytes decide.
 func (b *block) get(userKey []byte, trailer uint64) (f found, ranOff bool, err error) {
 	if b.slots != nil {
-		return b.getPoint(userKey, trailer)
+		return b.getHashed(userKey, trailer)
 	}
 	at, err := b.searchRestarts(userKey, trailer)
 	if err != nil {

@@ -307,9 +307,9 @@ func TestRestartPastEntry(t *testing.T) {
 	}
 }
 
-// TestPointOfShortKey checks that a key that is shorter than the common prefix of a block's keys is
+// TestHashedShortKey checks that a key that is shorter than the common prefix of a block's keys is
 // not in the block, and that ranOff is set for it.
-func TestPointOfShortKey(t *testing.T) {
+func TestHashedShortKey(t *testing.T) {
 	v := strings.Repeat("v", 100)
 	var list []kv
 	for i := range 20 {
@@ -318,7 +318,7 @@ func TestPointOfShortKey(t *testing.T) {
 	list = append(list, kv{"z", 1, KindSet, v})
 	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 4 << 10})
 	r := openTable(t, data, &ReaderOptions{Cache: NewBlockCache(1 << 20)})
-	for range 3 { // from the cache, with a point table
+	for range 3 { // from the cache, with a hash index
 		for _, key := range []string{"a", "shared", "shared-by-all-", "shared-by-all-0003", "shared-by-all-0003x", "y", "z"} {
 			if err := checkGet(r, list, key, 5); err != nil {
 				t.Error(err)
@@ -327,8 +327,8 @@ func TestPointOfShortKey(t *testing.T) {
 	}
 	b := blockOf(t, 16, list[:20]...)
 	b.shared = uint32(len("shared-by-all-00"))
-	if _, ranOff, err := b.getPoint([]byte("shared"), math.MaxUint64); !ranOff || err != nil {
-		t.Errorf("getPoint: %t, %v", ranOff, err)
+	if _, ranOff, err := b.getHashed([]byte("shared"), math.MaxUint64); !ranOff || err != nil {
+		t.Errorf("getHashed: %t, %v", ranOff, err)
 	}
 }
 

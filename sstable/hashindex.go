@@ -10,7 +10,7 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// A block in the cache has a data block hash index, its point table: a hash table from user
+// A block in the cache has a data block hash index: a hash table from user
 // keys to entries. A lookup reads one slot and one entry instead of searching some twenty
 // entries. Among 2 million cached keys it takes 1.25 µs instead of 1.95.
 //
@@ -26,9 +26,9 @@ import (
 // iterators need not know the difference.
 
 const (
-	maxPointData  = 1<<16 - 2 // an offset plus one has 16 bits
-	maxPointKey   = 512       // bytes of an internal key
-	maxPointProbe = 16        // slots probed from the home slot on
+	maxHashedData = 1<<16 - 2 // an offset plus one has 16 bits
+	maxHashedKey  = 512       // bytes of an internal key
+	maxHashProbe  = 16        // slots probed from the home slot on
 
 	// Slots may take a quarter of the block's length: small entries, such as those with 16-byte
 	// values, need a fifth. Sharing shorter prefixes may make the block an eighth longer.
@@ -65,8 +65,8 @@ type (
 	}
 )
 
-// newPointBlock returns a block with at least n slots.
-func newPointBlock(n int) *block {
+// newHashedBlock returns a block with at least n slots.
+func newHashedBlock(n int) *block {
 	switch {
 	case n <= 32:
 		b := new(block32)
@@ -96,29 +96,29 @@ func newPointBlock(n int) *block {
 	return &block{slots: make([]uint32, n)}
 }
 
-// keep returns a copy of the block for the cache, with a point table if one can be built. before
+// keep returns a copy of the block for the cache, with a hash index if one can be built. before
 // and last are the separators on both sides of the block: its keys should be after before (nil: no
 // bound) and at or before last.
 func (b *block) keep(before, last []byte) *block {
-	if k := b.pointed(before, last); k != nil {
+	if k := b.hashed(before, last); k != nil {
 		return k
 	}
 	return &block{data: bytes.Clone(b.data), entries: b.entries, restarts: b.restarts}
 }
 
-// pointed returns a copy of the block with a point table. It returns nil if the copy would be too
+// hashed returns a copy of the block with a hash index. It returns nil if the copy would be too
 // long, if the block has long keys, or if it is malformed, which lookups will report.
-func (b *block) pointed(before, last []byte) *block {
+func (b *block) hashed(before, last []byte) *block {
 	shared := 0
 	if before != nil {
 		shared = base.CommonPrefix(base.UserKey(before), base.UserKey(last))
 	}
 	size, entries, ok := b.measure(shared, before, last)
 	slots := entries + entries/2
-	if !ok || size > min(maxPointData, len(b.data)+len(b.data)/maxPrefixShare) || 4*slots > len(b.data)/maxSlotShare {
+	if !ok || size > min(maxHashedData, len(b.data)+len(b.data)/maxPrefixShare) || 4*slots > len(b.data)/maxSlotShare {
 		return nil
 	}
-	k := newPointBlock(slots)
+	k := newHashedBlock(slots)
 	k.data, k.restarts, k.shared = slices.Grow([]byte(nil), size)[:size], b.restarts, uint32(shared)
 	k.entries = size - (len(b.data) - b.entries)
 	if !k.fill(b) {
@@ -129,9 +129,9 @@ func (b *block) pointed(before, last []byte) *block {
 
 // measure returns the length of the block if entries other than restarts share shared bytes, and
 // the number of entries. ok reports that the entries are well-formed, in order, between before and
-// last, and within the limits of a point table.
+// last, and within the limits of a hash index.
 func (b *block) measure(shared int, before, last []byte) (size, entries int, ok bool) {
-	w := pointWalk{b: b}
+	w := entryWalk{b: b}
 	limit := len(b.data) + len(b.data)/maxPrefixShare
 	size = len(b.data) - b.entries
 	for w.next() {
@@ -154,9 +154,9 @@ func (b *block) measure(shared int, before, last []byte) (size, entries int, ok 
 }
 
 // fill writes the entries of from to the block and builds the table. It returns false if it
-// cannot place a key within maxPointProbe slots. REQUIRES: measure accepted from.
+// cannot place a key within maxHashProbe slots. REQUIRES: measure accepted from.
 func (b *block) fill(from *block) bool {
-	w := pointWalk{b: from}
+	w := entryWalk{b: from}
 	out := b.data[:0]
 	restarts := b.data[b.entries:]
 	for entries := 0; w.next(); entries++ {
@@ -166,7 +166,7 @@ func (b *block) fill(from *block) bool {
 		}
 		userKey := base.UserKey(w.key)
 		if entries == 0 || !bytes.Equal(base.UserKey(w.prev), userKey) {
-			if !b.point(filter.Hash(userKey), at) {
+			if !b.addSlot(filter.Hash(userKey), at) {
 				return false
 			}
 		}
@@ -179,11 +179,11 @@ func (b *block) fill(from *block) bool {
 	return len(out) == b.entries
 }
 
-// point adds the entry at an offset to the table. It returns false if none of the maxPointProbe
+// addSlot adds the entry at an offset to the table. It returns false if none of the maxHashProbe
 // slots from the home slot on is free.
-func (b *block) point(hash uint64, at int) bool {
+func (b *block) addSlot(hash uint64, at int) bool {
 	i := b.slotOf(hash)
-	for range maxPointProbe {
+	for range maxHashProbe {
 		if b.slots[i] == 0 {
 			b.slots[i] = slotTag(hash) | uint32(at+1)
 			return true
@@ -202,12 +202,12 @@ func (b *block) slotOf(hash uint64) int {
 
 func slotTag(hash uint64) uint32 { return uint32(hash) << 16 }
 
-// getPoint is get with the point table. REQUIRES: the block has one; the internal key is after the
+// getHashed is get with the hash index. REQUIRES: the block has one; the internal key is after the
 // separator before the block, and at or before the block's separator.
 //
 // Unlike that of get, ranOff may be true although there are entries after the internal key. The
 // caller then compares the user key with that of the block's separator, and finds that they differ.
-func (b *block) getPoint(userKey []byte, trailer uint64) (f found, ranOff bool, err error) {
+func (b *block) getHashed(userKey []byte, trailer uint64) (f found, ranOff bool, err error) {
 	hash := filter.Hash(userKey)
 	shared := int(b.shared)
 	if shared > len(userKey) {
@@ -244,21 +244,21 @@ func (b *block) getPoint(userKey []byte, trailer uint64) (f found, ranOff bool, 
 	return found{}, true, nil
 }
 
-// pointWalk iterates over the entries of a block, with whole keys.
-type pointWalk struct {
+// entryWalk iterates over the entries of a block, with whole keys.
+type entryWalk struct {
 	b         *block
 	e         entry
 	prev, key []byte // keys of the previous entry and of this one
 	isRestart bool
 	restart   int  // number of restarts passed
-	bad       bool // stopped at an entry that is malformed or too long for a point table
+	bad       bool // stopped at an entry that is malformed or too long for a hash index
 
 	turn bool
-	bufs [2][maxPointKey]byte
+	bufs [2][maxHashedKey]byte
 }
 
 // next moves to the next entry.
-func (w *pointWalk) next() bool {
+func (w *entryWalk) next() bool {
 	at := w.e.end
 	if w.bad || at >= w.b.entries {
 		return false
@@ -266,7 +266,7 @@ func (w *pointWalk) next() bool {
 	e, ok := w.b.decode(at)
 	n := e.shared + e.value - e.key
 	w.isRestart = w.restart < w.b.restarts && w.b.restart(w.restart) == at
-	if !ok || e.shared > len(w.key) || w.isRestart && e.shared != 0 || n < base.TrailerLen || n > maxPointKey {
+	if !ok || e.shared > len(w.key) || w.isRestart && e.shared != 0 || n < base.TrailerLen || n > maxHashedKey {
 		w.bad = true
 		return false
 	}
@@ -284,7 +284,7 @@ func (w *pointWalk) next() bool {
 }
 
 // head returns the header of the entry if it shares shared bytes, or none at a restart.
-func (w *pointWalk) head(shared int) entryHead {
+func (w *entryWalk) head(shared int) entryHead {
 	if w.isRestart {
 		shared = 0
 	}

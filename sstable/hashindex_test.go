@@ -13,7 +13,7 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// longEntries returns randomEntries with values that are long enough for point tables.
+// longEntries returns randomEntries with values that are long enough for hash indexes.
 func longEntries(rng *rand.Rand, n int) []kv {
 	list := randomEntries(rng, n)
 	for i := range list {
@@ -25,19 +25,19 @@ func longEntries(rng *rand.Rand, n int) []kv {
 	return list
 }
 
-// sameAnswers compares the answers of a block with a point table and without one. before
+// sameAnswers compares the answers of a block with a hash index and without one. before
 // and last are the bounds that the table was made with.
-func sameAnswers(b, pointed *block, before, last []byte, targets [][]byte, trailers []uint64) error {
+func sameAnswers(b, hashed *block, before, last []byte, targets [][]byte, trailers []uint64) error {
 	for _, target := range targets {
 		for _, trailer := range trailers {
 			if before != nil && compareTo(before, target, trailer) >= 0 || compareTo(last, target, trailer) < 0 {
 				continue // for another block
 			}
 			f, ranOff, err := b.get(target, trailer)
-			pf, pRanOff, pErr := pointed.get(target, trailer)
+			pf, pRanOff, pErr := hashed.get(target, trailer)
 			switch {
 			case (err != nil) != (pErr != nil) || f.ok != pf.ok || f.trailer != pf.trailer,
-				f.ok && !bytes.Equal(b.data[f.value:f.end], pointed.data[pf.value:pf.end]):
+				f.ok && !bytes.Equal(b.data[f.value:f.end], hashed.data[pf.value:pf.end]):
 				return fmt.Errorf("%q/%x: %+v, %v; without a table %+v, %v", target, trailer, pf, pErr, f, err)
 			case ranOff && !pRanOff, !f.ok && !ranOff && pRanOff && bytes.Equal(target, base.UserKey(last)):
 				return fmt.Errorf("%q/%x: ranOff is %v; without a table %v", target, trailer, pRanOff, ranOff)
@@ -48,7 +48,7 @@ func sameAnswers(b, pointed *block, before, last []byte, targets [][]byte, trail
 }
 
 // sameEntries compares the entries of two blocks, from the front and from each restart.
-func sameEntries(b, pointed *block) error {
+func sameEntries(b, hashed *block) error {
 	type pair struct{ key, value string }
 	entries := func(b *block) (list []pair, err error) {
 		err = b.each(func(k, v []byte) error {
@@ -61,17 +61,17 @@ func sameEntries(b, pointed *block) error {
 	if err != nil {
 		return err
 	}
-	got, err := entries(pointed)
+	got, err := entries(hashed)
 	if err != nil || !slices.Equal(got, want) {
 		return fmt.Errorf("%v; %d entries, want the same %d", err, len(got), len(want))
 	}
 	again := new(block)
-	if err := again.init(pointed.data); err != nil || again.entries != pointed.entries || again.restarts != b.restarts {
+	if err := again.init(hashed.data); err != nil || again.entries != hashed.entries || again.restarts != b.restarts {
 		return fmt.Errorf("parsing the rewritten block: %v", err)
 	}
 	for i := range b.restarts {
 		k, ok := b.restartKey(i)
-		p, pOK := pointed.restartKey(i)
+		p, pOK := hashed.restartKey(i)
 		if ok != pOK || !bytes.Equal(k, p) {
 			return fmt.Errorf("restart %d is at %q, want %q", i, p, k)
 		}
@@ -79,10 +79,10 @@ func sameEntries(b, pointed *block) error {
 	return nil
 }
 
-// TestPointTable checks that blocks with a point table have the same entries and answers as the
+// TestHashIndex checks that blocks with a hash index have the same entries and answers as the
 // original blocks.
-func TestPointTable(t *testing.T) {
-	pointed, versions := 0, 0
+func TestHashIndex(t *testing.T) {
+	hashed, versions := 0, 0
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 4))
 		list := longEntries(rng, 1+rng.IntN(300))
@@ -113,7 +113,7 @@ func TestPointTable(t *testing.T) {
 			if k.slots == nil {
 				continue
 			}
-			pointed++
+			hashed++
 			if err := sameEntries(b, k); err != nil {
 				t.Fatalf("seed %d, block %d: %v", seed, i, err)
 			}
@@ -131,8 +131,8 @@ func TestPointTable(t *testing.T) {
 			buf.Release()
 		}
 	}
-	if pointed < 300 {
-		t.Errorf("only %d blocks have a point table", pointed)
+	if hashed < 300 {
+		t.Errorf("only %d blocks have a hash index", hashed)
 	}
 	if versions < 100 {
 		t.Errorf("only %d blocks have several versions of a key", versions)
@@ -148,8 +148,8 @@ func countZero(slots []uint32) (n int) {
 	return n
 }
 
-// TestPointTableModel compares tables whose cached blocks have point tables with a sorted slice.
-func TestPointTableModel(t *testing.T) {
+// TestHashIndexModel compares tables whose cached blocks have hash indexes with a sorted slice.
+func TestHashIndexModel(t *testing.T) {
 	for seed := range uint64(10) {
 		rng := rand.New(rand.NewPCG(seed, 5))
 		list := longEntries(rng, 300)
@@ -177,7 +177,7 @@ func TestPointTableModel(t *testing.T) {
 			}
 		}
 		if n < r.numBlocks/2 {
-			t.Errorf("seed %d: only %d of %d blocks have a point table", seed, n, r.numBlocks)
+			t.Errorf("seed %d: only %d of %d blocks have a hash index", seed, n, r.numBlocks)
 		}
 	}
 }
@@ -197,8 +197,8 @@ func blockOf(t testing.TB, interval int, list ...kv) *block {
 	return b
 }
 
-// TestPointTableRefused checks that a block that cannot have a point table is copied unchanged.
-func TestPointTableRefused(t *testing.T) {
+// TestHashIndexRefused checks that a block that cannot have a hash index is copied unchanged.
+func TestHashIndexRefused(t *testing.T) {
 	v := strings.Repeat("v", 100)
 	ikey := func(s string) []byte { return kv{s, 1, KindSet, ""}.ikey() }
 	many := func(n int, format, value string) (list []kv) {
@@ -221,7 +221,7 @@ func TestPointTableRefused(t *testing.T) {
 		desc         string
 		b            *block
 		before, last []byte
-		pointed      bool
+		hashed       bool
 	}{
 		{"good", blockOf(t, 4, good...), ikey("key"), ikey("key1"), true},
 		{"good, the first block", blockOf(t, 4, good...), nil, ikey("key1"), true},
@@ -240,7 +240,7 @@ func TestPointTableRefused(t *testing.T) {
 		{"a broken entry", broken, nil, ikey("l"), false},
 	} {
 		k := c.b.keep(c.before, c.last)
-		if (k.slots != nil) != c.pointed {
+		if (k.slots != nil) != c.hashed {
 			t.Errorf("%s: %d slots", c.desc, len(k.slots))
 		}
 		if k.slots == nil && (!bytes.Equal(k.data, c.b.data) || k.entries != c.b.entries || k.restarts != c.b.restarts) {
@@ -255,9 +255,9 @@ func TestPointTableRefused(t *testing.T) {
 	}
 }
 
-// TestPointTableFlips flips each bit of a block: its answers must be the same with and without a
-// point table.
-func TestPointTableFlips(t *testing.T) {
+// TestHashIndexFlips flips each bit of a block: its answers must be the same with and without a
+// hash index.
+func TestHashIndexFlips(t *testing.T) {
 	list := numbered(9)
 	var targets [][]byte
 	for i := range list {
@@ -267,7 +267,7 @@ func TestPointTableFlips(t *testing.T) {
 	good := blockOf(t, 3, list...)
 	before, last := kv{"key", 1, KindSet, ""}.ikey(), kv{"key00000099", 1, KindSet, ""}.ikey()
 	trailers := []uint64{0, base.Trailer(4, base.KindSeek), base.Trailer(base.MaxSequence, base.KindSeek)}
-	pointed := 0
+	hashed := 0
 	for i := range 8 * len(good.data) {
 		data := bytes.Clone(good.data)
 		data[i/8] ^= 1 << (i % 8)
@@ -279,7 +279,7 @@ func TestPointTableFlips(t *testing.T) {
 		if k.slots == nil {
 			continue
 		}
-		pointed++
+		hashed++
 		if err := sameEntries(b, k); err != nil {
 			t.Fatalf("bit %d: %v", i, err)
 		}
@@ -287,21 +287,21 @@ func TestPointTableFlips(t *testing.T) {
 			t.Fatalf("bit %d: %v", i, err)
 		}
 	}
-	if pointed < len(good.data) || pointed > 8*len(good.data)-200 {
-		t.Errorf("%d of %d blocks have a point table", pointed, 8*len(good.data))
+	if hashed < len(good.data) || hashed > 8*len(good.data)-200 {
+		t.Errorf("%d of %d blocks have a hash index", hashed, 8*len(good.data))
 	}
 }
 
-// TestPointCollisions checks that a block with too many keys for one slot gets no point table, and
+// TestHashCollisions checks that a block with too many keys for one slot gets no hash index, and
 // that keys with the same tag are distinguished.
-func TestPointCollisions(t *testing.T) {
-	b := newPointBlock(40)
-	for i := range maxPointProbe {
-		if !b.point(3<<58|uint64(i), i) {
+func TestHashCollisions(t *testing.T) {
+	b := newHashedBlock(40)
+	for i := range maxHashProbe {
+		if !b.addSlot(3<<58|uint64(i), i) {
 			t.Fatalf("key %d gets no slot", i)
 		}
 	}
-	if b.point(3<<58, 99) {
+	if b.addSlot(3<<58, 99) {
 		t.Error("a key gets a slot too far from its home slot")
 	}
 	entries := []kv{{"a", 9, KindSet, "1"}, {"b", 9, KindSet, "2"}, {"c", 9, KindSet, "3"}}
@@ -311,7 +311,7 @@ func TestPointCollisions(t *testing.T) {
 	for range entries {
 		e, _ := b.decode(at)
 		for _, other := range entries { // every key's slots lead to every entry
-			b.point(filter.Hash([]byte(other.key)), at)
+			b.addSlot(filter.Hash([]byte(other.key)), at)
 		}
 		at = e.end
 	}
@@ -340,7 +340,7 @@ func TestBlockLayout(t *testing.T) {
 		t.Errorf("a block takes %d bytes, want 128, a size class aligned to cache lines", n)
 	}
 	for _, n := range []int{1, 32, 33, 64, 65, 96, 97, 128, 129, 192, 193, 5000} {
-		b := newPointBlock(n)
+		b := newHashedBlock(n)
 		if len(b.slots) < n || countZero(b.slots) != len(b.slots) {
 			t.Errorf("%d slots, want %d or more, all free", len(b.slots), n)
 		}
