@@ -76,9 +76,9 @@ func TestFilterMemoryIsACap(t *testing.T) {
 	}
 }
 
-// TestFilterMemoryFollowsHeat looks up absent keys in one part of the key space, and then in
+// TestFilterMemoryFollowsTraffic looks up absent keys in one part of the key space, and then in
 // another, and expects the units of that part to be loaded within seconds.
-func TestFilterMemoryFollowsHeat(t *testing.T) {
+func TestFilterMemoryFollowsTraffic(t *testing.T) {
 	const keys = 200000
 	db := mustOpen(t, t.TempDir(), &sift.Options{
 		Filter: filter.Ribbon(12), TableBytes: 128 << 10, MemtableBytes: 4 << 20, LevelBaseBytes: 64 << 20,

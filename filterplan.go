@@ -91,8 +91,8 @@ func filterTables(version *manifest.Version) []filtermem.Table {
 	return tables
 }
 
-// inheritHeat gives the outputs of a compaction the access rates of its inputs.
-func (d *DB) inheritHeat(inputs [2][]*manifest.TableMeta, outputs []*manifest.TableMeta) {
+// inheritAccessRates gives the outputs of a compaction the access rates of its inputs.
+func (d *DB) inheritAccessRates(inputs [2][]*manifest.TableMeta, outputs []*manifest.TableMeta) {
 	var from [2][]*filtermem.Traffic
 	for i, metas := range inputs {
 		for _, meta := range metas {

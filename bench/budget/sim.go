@@ -87,7 +87,7 @@ func (o *Options) Terms() []string {
 	for _, n := range o.Levels {
 		tables += n
 	}
-	return []string{fmt.Sprintf("Plan of filter memory, simulated: levels of %v tables of %d keys and %d in level 0; %.0f lookups of absent keys a second, each of which probes every level; Zipf is 0.99 over all keys, spread over the range, or over %d ranges; shifting ranges are permuted every %d s. The store's plan starts with even heat, runs once a second on sampled counts, and moves a bounded number of bytes each time; after %d s the wasted reads of %d s count. Uniform, Monkey and the optimum may use any fraction of a bit; the optimum knows the traffic of each second.",
+	return []string{fmt.Sprintf("Plan of filter memory, simulated: levels of %v tables of %d keys and %d in level 0; %.0f lookups of absent keys a second, each of which probes every level; Zipf is 0.99 over all keys, spread over the range, or over %d ranges; shifting ranges are permuted every %d s. The store's plan starts with equal access rates, runs once a second on sampled counts, and moves a bounded number of bytes each time; after %d s the wasted reads of %d s count. Uniform, Monkey and the optimum may use any fraction of a bit; the optimum knows the traffic of each second.",
 		o.Levels, o.TableKeys, o.ZeroTables, o.Lookups, o.Levels[len(o.Levels)-1], o.ShiftSeconds, o.WarmSeconds, o.MeasuredSeconds)}
 }
 
@@ -302,14 +302,14 @@ func waterfill(probed []float64, halvings float64) []float64 {
 // and the bytes that are read into memory per second.
 func (s *shape) planned(o *Options, f *family, seconds []second, budget int64) (perLookup, moved float64) {
 	n := len(s.tables)
-	heat := make([]plan.Heat, n)
+	counted := make([]plan.AccessRate, n)
 	rates := make([]float64, n)
 	held := make([]int, n)
 	inputs := make([]plan.Table, n)
 	rebalance := func(limit int64) (bytes int64) {
 		for i, t := range s.tables {
-			inputs[i] = plan.Table{Heat: t.share, Steps: f.units, FPR: f.fpr, Held: held[i]}
-			rates[i] = heat[i].Rate
+			inputs[i] = plan.Table{AccessRate: t.share, Steps: f.units, FPR: f.fpr, Held: held[i]}
+			rates[i] = counted[i].PerSecond
 		}
 		plan.Follow(inputs, rates)
 		for _, c := range plan.Changes(inputs, plan.Choose(inputs, budget), limit) {
@@ -326,8 +326,8 @@ func (s *shape) planned(o *Options, f *family, seconds []second, budget int64) (
 		if i >= o.WarmSeconds {
 			perLookup += plan.Wasted(s.inputs(f, t.probed), held)
 		}
-		for j := range heat {
-			heat[j].Cool(t.counted[j], plan.Tick)
+		for j := range counted {
+			counted[j].Update(t.counted[j], plan.Tick)
 		}
 		b := rebalance(plan.MovedBytes(budget))
 		if i >= o.WarmSeconds {
@@ -342,7 +342,7 @@ func (s *shape) inputs(f *family, probed []float64) []plan.Table {
 	list := make([]plan.Table, len(s.tables))
 	for i := range list {
 		// Held does not matter, as it is the same for all tables.
-		list[i] = plan.Table{Heat: probed[i], Steps: f.units, FPR: f.fpr}
+		list[i] = plan.Table{AccessRate: probed[i], Steps: f.units, FPR: f.fpr}
 	}
 	return list
 }

@@ -49,7 +49,7 @@ type Manager struct {
 	moving sync.Mutex // held during a rebalance, which reads from the disk
 	short  bool       // the last plan did not fit all filters; guarded by moving
 
-	mu   sync.Mutex // guards the fields below and the tables' heat; never held during I/O
+	mu   sync.Mutex // guards the fields below and the tables' access rates; never held during I/O
 	held []part     // the filters of the last plan
 	last time.Time
 }
@@ -81,7 +81,7 @@ func (m *Manager) run() {
 		case <-tick:
 			limit = plan.MovedBytes(m.config.Pool.Limit())
 		}
-		m.cool(time.Now())
+		m.updateRates(time.Now())
 	}
 }
 
@@ -104,8 +104,8 @@ func (m *Manager) Changed() {
 	}
 }
 
-// cool updates the heat of the tables of the last plan.
-func (m *Manager) cool(now time.Time) {
+// updateRates updates the access rates of the tables of the last plan.
+func (m *Manager) updateRates(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	elapsed := now.Sub(m.last)
@@ -114,20 +114,20 @@ func (m *Manager) cool(now time.Time) {
 	}
 	m.last = now
 	for _, p := range m.held {
-		heat, seen := p.traffic()
-		heat.Cool(seen.Load(), elapsed)
+		rate, seen := p.traffic()
+		rate.Update(seen.Load(), elapsed)
 	}
 }
 
-// Rebalance redistributes the memory. If some filters did not fit, or Config.Capped is set, it also
+// Rebalance redistributes the memory. If some filters do not fit, or Config.Capped is set, it also
 // plans which steps to keep, and loads and drops steps accordingly. It reads at most limit bytes, or
-// a single step if that is larger. It reports whether heat may change the plan, so that it should
+// a single step if that is larger. It reports whether traffic may change the plan, so that it should
 // run again after a plan.Tick.
 func (m *Manager) Rebalance(limit int64) (again bool) {
 	m.moving.Lock()
 	defer m.moving.Unlock()
-	budget := m.config.Budget()
-	if !m.config.Pool.Refused() && !m.short && !m.config.Capped {
+	budget := m.config.Budget() // may be less than before: indexes have grown
+	if !m.config.Pool.Refused() && !m.config.Pool.Exceeded() && !m.short && !m.config.Capped {
 		m.replace(nil, nil) // nothing to plan: retain no tables, which may be removed
 		return false
 	}
@@ -156,7 +156,7 @@ func (m *Manager) Rebalance(limit int64) (again bool) {
 }
 
 // replace replaces the set of managed filters by parts, and returns those that left it. It sets the
-// heat in inputs, the plan's inputs for parts.
+// access rates in inputs, the plan's inputs for parts.
 func (m *Manager) replace(parts []part, inputs []plan.Table) (gone []part) {
 	present := make(map[partKey]bool, len(parts))
 	for _, p := range parts {
@@ -214,8 +214,8 @@ func (m *Manager) Expected(tables func() []Table) (wasted, nextMiBSaves float64)
 	var traffic float64
 	m.mu.Lock()
 	for _, p := range m.held {
-		heat, _ := p.traffic()
-		traffic += heat.Rate
+		rate, _ := p.traffic()
+		traffic += rate.PerSecond
 	}
 	m.mu.Unlock()
 	if traffic == 0 {
@@ -233,9 +233,9 @@ func (m *Manager) Expected(tables func() []Table) (wasted, nextMiBSaves float64)
 	return wasted, plan.NextSaves(inputs, m.config.Pool.Limit(), 1<<20)
 }
 
-// Inherit distributes the heat of a compaction's inputs, two levels, over its outputs in proportion
-// to their sizes. It takes the heat of the hotter level and not the sum: a lookup that probed a table
-// on each of the two levels will probe one.
+// Inherit distributes the access rates of a compaction's inputs, two levels, over its outputs in
+// proportion to their sizes. It takes the rates of the level with more traffic and not the sum: a
+// lookup that probed a table on each of the two levels will probe one.
 func (m *Manager) Inherit(inputs [2][]*Traffic, outputs []*Traffic, sizes []uint64) {
 	if m == nil {
 		return
@@ -245,8 +245,8 @@ func (m *Manager) Inherit(inputs [2][]*Traffic, outputs []*Traffic, sizes []uint
 	var keys, ranges [2]float64
 	for i, traffic := range inputs {
 		for _, t := range traffic {
-			keys[i] += t.keyHeat.Rate
-			ranges[i] += t.rangeHeat.Rate
+			keys[i] += t.keyRate.PerSecond
+			ranges[i] += t.rangeRate.PerSecond
 		}
 	}
 	var bytes float64
@@ -255,6 +255,6 @@ func (m *Manager) Inherit(inputs [2][]*Traffic, outputs []*Traffic, sizes []uint
 	}
 	for i, t := range outputs {
 		share := float64(sizes[i]) / bytes
-		t.keyHeat.Rate, t.rangeHeat.Rate = max(keys[0], keys[1])*share, max(ranges[0], ranges[1])*share
+		t.keyRate.PerSecond, t.rangeRate.PerSecond = max(keys[0], keys[1])*share, max(ranges[0], ranges[1])*share
 	}
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// Traffic counts the lookups and scans that found nothing in a table, and holds the table's heat.
+// Traffic counts the lookups and scans that found nothing in a table, and holds the table's access rates.
 // Its address identifies the table.
 type Traffic struct {
 	AbsentKeys   atomic.Uint64 // lookups of keys that the table does not hold, estimated from a sample
 	AbsentRanges atomic.Uint64 // scans of ranges in which the table holds no key, estimated from a sample
 
-	keyHeat, rangeHeat plan.Heat // guarded by Manager.mu
+	keyRate, rangeRate plan.AccessRate // guarded by Manager.mu
 }
 
 // Table is a table of a version.
@@ -47,12 +47,12 @@ const rangeLength = 16
 // unknownFPR is the false positive rate that plans assume for a filter whose rate is unknown.
 const unknownFPR = 0.01
 
-// traffic returns the filter's heat, and the count of absent keys or ranges that it follows.
-func (p part) traffic() (*plan.Heat, *atomic.Uint64) {
+// traffic returns the filter's access rate, and the count of absent keys or ranges that it follows.
+func (p part) traffic() (*plan.AccessRate, *atomic.Uint64) {
 	if p.ranges {
-		return &p.rangeHeat, &p.AbsentRanges
+		return &p.rangeRate, &p.AbsentRanges
 	}
-	return &p.keyHeat, &p.AbsentKeys
+	return &p.keyRate, &p.AbsentKeys
 }
 
 // load loads the first steps of the filter and drops the others.
@@ -67,18 +67,18 @@ func (p part) load(steps int) error {
 	return p.Reader.LoadRangeBits(bits)
 }
 
-// follow sets the heat in inputs, the plan's inputs for parts. REQUIRES: the manager's mu is held.
+// follow sets the access rates in inputs, the plan's inputs for parts. REQUIRES: the manager's mu is held.
 func follow(parts []part, inputs []plan.Table) {
 	rates := make([]float64, len(parts))
 	for i, p := range parts {
-		heat, _ := p.traffic()
-		rates[i] = heat.Rate
+		rate, _ := p.traffic()
+		rates[i] = rate.PerSecond
 	}
 	plan.Follow(inputs, rates)
 }
 
 // planInputs returns the filters of tables, with or without range filters, and the plan's input
-// for each. Their heat is the table's Share for both kinds of filters: it assumes that all keys are
+// for each. Their access rate is the table's Share for both kinds of filters: it assumes that all keys are
 // looked up equally often, and as many scans of empty ranges as lookups of absent keys. It blocks
 // while a filter is being loaded.
 func planInputs(tables []Table, ranges bool) ([]part, []plan.Table) {
@@ -91,7 +91,7 @@ func planInputs(tables []Table, ranges bool) ([]part, []plan.Table) {
 		}
 		if steps := r.FilterSteps(); len(steps) > 0 {
 			parts = append(parts, part{t, false})
-			inputs = append(inputs, plan.Table{Heat: t.Share, FPR: fprOf(r), Steps: steps, Held: min(r.HeldFilterSteps(), len(steps))})
+			inputs = append(inputs, plan.Table{AccessRate: t.Share, FPR: fprOf(r), Steps: steps, Held: min(r.HeldFilterSteps(), len(steps))})
 		}
 		if steps := r.RangeSteps(rangeLength); ranges && len(steps) > 0 {
 			parts = append(parts, part{t, true})
@@ -103,8 +103,8 @@ func planInputs(tables []Table, ranges bool) ([]part, []plan.Table) {
 
 // planRange returns the plan's input for a range filter with the given steps, of which those of up
 // to heldBits bits per key are in memory.
-func planRange(steps []filter.RangeStep, heldBits int, heat float64) plan.Table {
-	in := plan.Table{Heat: heat}
+func planRange(steps []filter.RangeStep, heldBits int, accessRate float64) plan.Table {
+	in := plan.Table{AccessRate: accessRate}
 	var before int64
 	for i, s := range steps {
 		in.Steps = append(in.Steps, s.Bytes-before)

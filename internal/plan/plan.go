@@ -19,11 +19,11 @@ import (
 
 // Table describes a table with a filter for a plan.
 type Table struct {
-	Heat  float64   // lookups per second of absent keys that reach the table, or any multiple
-	Steps []int64   // bytes of each step of the filter, in order
-	FPR   float64   // the filter's false positive rate with all steps
-	Held  int       // number of steps in memory now
-	Rates []float64 // Rates[i] is the false positive rate with i+1 steps; nil: derived from FPR
+	AccessRate float64   // lookups per second of absent keys that reach the table, or any multiple
+	Steps      []int64   // bytes of each step of the filter, in order
+	FPR        float64   // the filter's false positive rate with all steps
+	Held       int       // number of steps in memory now
+	Rates      []float64 // Rates[i] is the false positive rate with i+1 steps; nil: derived from FPR
 }
 
 // rateWith returns the false positive rate with the first n steps. Without Rates it assumes that
@@ -98,7 +98,7 @@ func candidate(tables []Table, i, n int, stickiness float64) (step, bool) {
 	if n >= len(t.Steps) {
 		return step{}, false
 	}
-	saving := t.Heat * (t.rateWith(n) - t.rateWith(n+1))
+	saving := t.AccessRate * (t.rateWith(n) - t.rateWith(n+1))
 	if n < t.Held {
 		saving *= stickiness
 	}
@@ -129,7 +129,7 @@ func (q *queue) Pop() any {
 func Wasted(tables []Table, held []int) float64 {
 	var reads float64
 	for i := range tables {
-		reads += tables[i].Heat * tables[i].rateWith(held[i])
+		reads += tables[i].AccessRate * tables[i].rateWith(held[i])
 	}
 	return reads
 }

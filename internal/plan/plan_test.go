@@ -7,8 +7,8 @@ import (
 )
 
 // columns makes a table of n keys whose filter has units of one bit per key.
-func columns(n int64, units int, heat float64) Table {
-	t := Table{Heat: heat, FPR: math.Exp2(-float64(units))}
+func columns(n int64, units int, accessRate float64) Table {
+	t := Table{AccessRate: accessRate, FPR: math.Exp2(-float64(units))}
 	for range units {
 		t.Steps = append(t.Steps, n/8)
 	}
@@ -144,13 +144,13 @@ func TestSteady(t *testing.T) {
 	for i := range tables {
 		tables[i].Held = held[i]
 	}
-	for _, heat := range [][2]float64{{1.1, 1}, {1, 1.2}, {1.2, 1.1}} {
-		tables[0].Heat, tables[1].Heat = heat[0], heat[1]
+	for _, rates := range [][2]float64{{1.1, 1}, {1, 1.2}, {1.2, 1.1}} {
+		tables[0].AccessRate, tables[1].AccessRate = rates[0], rates[1]
 		if now := Choose(tables, 4*125); now[0] != held[0] || now[1] != held[1] {
-			t.Errorf("traffic %v moves units from %v to %v", heat, held, now)
+			t.Errorf("traffic %v moves units from %v to %v", rates, held, now)
 		}
 	}
-	tables[0].Heat, tables[1].Heat = 100, 1
+	tables[0].AccessRate, tables[1].AccessRate = 100, 1
 	if now := Choose(tables, 4*125); now[0] != 4 {
 		t.Errorf("a hot table gets %d of 4 units", now[0])
 	}
@@ -180,8 +180,8 @@ func BenchmarkChoose(b *testing.B) {
 // TestRates checks that Rates are used if a filter's steps are not of equal value.
 func TestRates(t *testing.T) {
 	tables := []Table{
-		{Heat: 1, Steps: []int64{10, 10}, FPR: 0.01},
-		{Heat: 1, Steps: []int64{10, 10}, Rates: []float64{0.95, 0.01}},
+		{AccessRate: 1, Steps: []int64{10, 10}, FPR: 0.01},
+		{AccessRate: 1, Steps: []int64{10, 10}, Rates: []float64{0.95, 0.01}},
 	}
 	for _, tt := range []struct {
 		budget int64

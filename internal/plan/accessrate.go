@@ -19,33 +19,33 @@ const (
 	movedShare    = 8
 )
 
-// Heat is the access rate of a table, with exponential decay: the rate of lookups of absent keys
+// AccessRate is the access rate of a table, with exponential decay: the rate of lookups of absent keys
 // that reach it, or, for a range filter, of scans of ranges in which it holds no key.
-type Heat struct {
-	Rate float64 // per second
-	seen uint64
+type AccessRate struct {
+	PerSecond float64
+	seen      uint64
 }
 
-// Cool updates the rate. seen is the number of lookups or scans so far, elapsed the time since the
+// Update updates the rate. seen is the number of lookups or scans so far, elapsed the time since the
 // last call.
-func (h *Heat) Cool(seen uint64, elapsed time.Duration) {
+func (r *AccessRate) Update(seen uint64, elapsed time.Duration) {
 	keep := math.Exp2(-float64(elapsed) / float64(HalfLife))
-	rate := float64(seen-h.seen) / elapsed.Seconds()
-	h.Rate, h.seen = keep*h.Rate+(1-keep)*rate, seen
+	latest := float64(seen-r.seen) / elapsed.Seconds()
+	r.PerSecond, r.seen = keep*r.PerSecond+(1-keep)*latest, seen
 }
 
-// Follow replaces the tables' Heat, their shares of uniform traffic, by the measured rates heat,
+// Follow replaces the tables' AccessRate, their shares of uniform traffic, by the measured rates,
 // plus a small amount of uniform traffic. It changes nothing if all rates are 0.
-func Follow(tables []Table, heat []float64) {
+func Follow(tables []Table, rates []float64) {
 	var total float64
-	for _, rate := range heat {
+	for _, rate := range rates {
 		total += rate
 	}
 	if total == 0 {
 		return
 	}
 	for i := range tables {
-		tables[i].Heat = heat[i] + priorShare*total*tables[i].Heat
+		tables[i].AccessRate = rates[i] + priorShare*total*tables[i].AccessRate
 	}
 }
 
