@@ -78,9 +78,9 @@ func TestFailsOnce(t *testing.T) {
 	if mem.NumOps() != ops || db.state.Load().version != version {
 		t.Error("there are disk operations or a new version after the MANIFEST has failed")
 	}
-	poison := db.commit.poisoned(first)
-	if again := db.commit.poisoned(second); again != poison || !errors.Is(poison, first) || !errors.Is(poison, ErrReopen) {
-		t.Errorf("the log fails with %v, and then %v", poison, again)
+	bgErr := db.commit.fail(first)
+	if again := db.commit.fail(second); again != bgErr || !errors.Is(bgErr, first) || !errors.Is(bgErr, ErrReopen) {
+		t.Errorf("the log fails with %v, and then %v", bgErr, again)
 	}
 	if err := db.Close(); !errors.Is(err, first) {
 		t.Errorf("Close: %v", err)

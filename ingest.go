@@ -99,7 +99,7 @@ func (c *committer) flushAll() error {
 		return err
 	}
 	if err := c.log.SyncSealed(); err != nil {
-		return c.poisoned(err)
+		return c.fail(err)
 	}
 	return nil
 }

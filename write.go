@@ -68,7 +68,7 @@ type committer struct {
 	header   []byte   // scratch: the first of parts
 	log      *wal.Writer
 	lastSeq  uint64 // the last sequence number assigned
-	poison   error  // background error of the log: no more writes are accepted (I5)
+	bgErr    error  // background error of the log: no more writes are accepted (I5)
 	throttle throttle
 }
 
@@ -235,7 +235,7 @@ func (c *committer) commitGroup(group []*commit) error {
 	logged, err := c.log.Write(c.lastSeq, c.parts, sync)
 	clear(c.parts) // drop references to the callers' memory
 	if err != nil {
-		return c.poisoned(err)
+		return c.fail(err)
 	}
 	c.db.stats.logBytes.Add(uint64(logged))
 	mem := c.db.state.Load().mem
@@ -243,7 +243,7 @@ func (c *committer) commitGroup(group []*commit) error {
 	seq := c.lastSeq + 1
 	for _, r := range group {
 		if err := r.batch.insert(mem, c.db.secret, seq); err != nil {
-			return c.poisoned(err)
+			return c.fail(err)
 		}
 		seq += uint64(r.batch.count)
 	}
@@ -290,25 +290,25 @@ func (b *Batch) cutGaps(gaps *gap.Set, deleted *deletedRun) {
 	}
 }
 
-// poisoned records and returns the background error: nothing more may be written to the log, since
+// fail records and returns the background error: nothing more may be written to the log, since
 // the state on disk after a failed write or sync is unknown until it is read again (I5).
-func (c *committer) poisoned(err error) error {
-	if c.poison == nil {
-		c.poison = fmt.Errorf("%w: the log: %w", ErrReopen, err)
+func (c *committer) fail(err error) error {
+	if c.bgErr == nil {
+		c.bgErr = fmt.Errorf("%w: the log: %w", ErrReopen, err)
 		c.db.opts.Logger.Error("log write failed, no more writes are accepted", "err", err)
-		c.db.opts.Events.failed(c.poison)
+		c.db.opts.Events.failed(c.bgErr)
 	}
-	return c.poison
+	return c.bgErr
 }
 
 // makeRoom reserves room bytes for a group in the memtable, after a rotation if necessary. It delays
 // the group, which has bytes bytes in the log, while compactions are behind.
 func (c *committer) makeRoom(room, bytes int) error {
-	if c.poison != nil {
-		return c.poison
+	if c.bgErr != nil {
+		return c.bgErr
 	}
 	if err := c.log.Check(); err != nil {
-		return c.poisoned(err)
+		return c.fail(err)
 	}
 	if err := c.db.bg.fatal(); err != nil {
 		return err
@@ -325,14 +325,14 @@ func (c *committer) makeRoom(room, bytes int) error {
 // rotate starts a new memtable and log, unless the memtable is empty. When it returns nil after a
 // rotation, all earlier writes are durable.
 func (c *committer) rotate() error {
-	if c.poison != nil {
-		return c.poison
+	if c.bgErr != nil {
+		return c.bgErr
 	}
 	if c.db.state.Load().mem.Empty() {
 		return nil
 	}
 	if err := c.log.Sync(); err != nil {
-		return c.poisoned(err)
+		return c.fail(err)
 	}
 	return c.rotateFor(0, false)
 }
@@ -351,7 +351,7 @@ func (c *committer) rotateFor(room int, ahead bool) error {
 	}
 	if !ahead {
 		if err := c.log.SyncSealed(); err != nil {
-			return c.poisoned(err)
+			return c.fail(err)
 		}
 	}
 	mem, err := d.newMemtable(room)

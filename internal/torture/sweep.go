@@ -47,8 +47,8 @@ var Troubles = []Trouble{
 	{"EMFILE from then on", vfstest.Fault{Err: syscall.EMFILE, Sticky: true}, opening},
 }
 
-// Poison is a failed Sync that discards the data, as on Linux.
-var Poison = Trouble{"fsync that drops the pages", vfstest.Fault{Err: syscall.EIO, DropPages: true}, []vfstest.OpKind{vfstest.OpSync}}
+// FailedSync is a failed Sync that discards the data, as on Linux.
+var FailedSync = Trouble{"fsync that drops the pages", vfstest.Fault{Err: syscall.EIO, DropPages: true}, []vfstest.OpKind{vfstest.OpSync}}
 
 // Recording is a run of a workload without faults: its operations on the file system, and
 // the places in the store that make them.

@@ -93,11 +93,11 @@ func runErrors(p *plan) {
 		func(t trial) (int, error) { return t.r.Try(t.trouble, t.site, t.nth) })
 }
 
-// TestPoison makes each Sync fail and lose the data. All guarantees must hold.
-func TestPoison(t *testing.T) { runPoison(short(t)) }
+// TestFailedSync makes each Sync fail and lose the data. All guarantees must hold.
+func TestFailedSync(t *testing.T) { runFailedSync(short(t)) }
 
-func runPoison(p *plan) {
-	p.try("a Sync that drops the pages", func(seed uint64) []trial { return p.trials(seed, 1, []string{"group"}, []Trouble{Poison}) },
+func runFailedSync(p *plan) {
+	p.try("a Sync that drops the pages", func(seed uint64) []trial { return p.trials(seed, 1, []string{"group"}, []Trouble{FailedSync}) },
 		func(t trial) (int, error) { return t.r.Try(t.trouble, t.site, t.nth) })
 }
 

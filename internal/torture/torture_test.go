@@ -125,7 +125,7 @@ var parts = []struct {
 	{"cut", 5, runCut},
 	{"damage", 4, runDamage},
 	{"errors", 5, runErrors},
-	{"poison", 2, runPoison},
+	{"failedsync", 2, runFailedSync},
 	{"space", 2, runSpace},
 	{"closing", 3, runClosing},
 	{"kill", 5, runKill},

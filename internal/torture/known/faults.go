@@ -51,12 +51,12 @@ var faults = []fault{
 		name: "flush-sync-failed", origin: "facebook/rocksdb#2495",
 		was:   "a flush ignored what the fsync of its table returned",
 		edits: []edit{{"internal/compact/run.go", "if err := r.file.Sync(); err != nil {\n\t\treturn err\n\t}", "_ = r.file.Sync()"}},
-		tests: []suite{{torture, "TestPoison"}},
+		tests: []suite{{torture, "TestFailedSync"}},
 	}, {
 		name: "write-after-failure", origin: "facebook/rocksdb#12448",
 		was:   "after a failed write to the log, further writes were appended to it and acknowledged",
-		edits: []edit{{"write.go", "\tif c.poison == nil {\n", "\tif false {\n"}, {"write.go", "\treturn c.poison\n}\n\n// makeRoom", "\treturn err\n}\n\n// makeRoom"}},
-		tests: []suite{{torture, "TestPoison"}},
+		edits: []edit{{"write.go", "\tif c.bgErr == nil {\n", "\tif false {\n"}, {"write.go", "\treturn c.bgErr\n}\n\n// makeRoom", "\treturn err\n}\n\n// makeRoom"}},
+		tests: []suite{{torture, "TestFailedSync"}},
 	}, {
 		name: "removed-after-failure", origin: "facebook/rocksdb#5379",
 		was:   "after a failed sync of the MANIFEST, files that its edit names were removed, although the edit may be on disk",

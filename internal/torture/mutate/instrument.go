@@ -377,7 +377,7 @@ func isErrorCheck(b *ast.BinaryExpr, op token.Token) bool {
 	case *ast.SelectorExpr:
 		name = x.Sel.Name
 	}
-	return strings.HasSuffix(strings.ToLower(name), "err") || name == "poison" || name == "torn" || name == "missing"
+	return strings.HasSuffix(strings.ToLower(name), "err") || name == "torn" || name == "missing"
 }
 
 // leaves reports whether statements do anything but write to the log.

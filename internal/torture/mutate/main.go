@@ -51,7 +51,7 @@ const module = "github.com/siftdb/sift"
 
 // short are the tests of the short form, quick ones first.
 var short = []string{
-	"TestRegress", "TestStress", "TestLinear", "TestTxn", "TestPoison", "TestSpace", "TestHostile", "TestClosing",
+	"TestRegress", "TestStress", "TestLinear", "TestTxn", "TestFailedSync", "TestSpace", "TestHostile", "TestClosing",
 	"TestKill", "TestTxnKill", "TestMetamorphic", "TestErrors", "TestDamage", "TestCut", "Fuzz.*",
 }
 
