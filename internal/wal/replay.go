@@ -102,8 +102,8 @@ func (l *logReplay) next(payload []byte, offset int64) (done bool, err error) {
 		l.bySift = err == nil && count == 0
 	}
 	if begins := l.records == 0 || l.records == 1 && l.bySift; begins && err == nil {
-		if gap := l.gapBefore(l.path, offset, l.bySift, first); gap != nil {
-			return true, l.passLost(l.in, l.records > 0 && count == 0, gap)
+		if missing := l.missingBefore(l.path, offset, l.bySift, first); missing != nil {
+			return true, l.passLost(l.in, l.records > 0 && count == 0, missing)
 		}
 		if l.torn != nil && !(l.records == 0 && l.bySift && l.prevBySift) {
 			// Nothing is missing before this log, or that cannot be determined: the bad end of
@@ -159,10 +159,10 @@ func (r *Recovery) lostBefore(bySift bool) error {
 	return nil
 }
 
-// gapBefore returns an error if entries are missing between the previous log and this one, which
+// missingBefore returns an error if entries are missing between the previous log and this one, which
 // begins at sequence number first. It returns nil if nothing is missing, or if sift did not write
 // both logs.
-func (r *Recovery) gapBefore(path string, offset int64, bySift bool, first uint64) error {
+func (r *Recovery) missingBefore(path string, offset int64, bySift bool, first uint64) error {
 	switch {
 	case !bySift || !r.prevBySift || r.nextSeq == 0 || first <= r.nextSeq:
 		return nil
@@ -174,8 +174,8 @@ func (r *Recovery) gapBefore(path string, offset int64, bySift bool, first uint6
 
 // passLost skips a log whose writes are lost because earlier writes are: a crash may keep a log and
 // lose the end of an earlier one. A sync mark in the log proves that the missing entries were on
-// disk: then passLost returns gap, since it is damage. proven is set if a mark has been read already.
-func (r *Recovery) passLost(in *record.Reader, proven bool, gap error) error {
+// disk: then passLost returns missing, since it is damage. proven is set if a mark has been read already.
+func (r *Recovery) passLost(in *record.Reader, proven bool, missing error) error {
 	for !proven {
 		payload, _, err := in.Next()
 		if err == io.EOF {
@@ -192,9 +192,9 @@ func (r *Recovery) passLost(in *record.Reader, proven bool, gap error) error {
 		}
 	}
 	if proven {
-		return gap
+		return missing
 	}
-	r.cutOff(gap)
+	r.cutOff(missing)
 	return nil
 }
 
@@ -231,8 +231,8 @@ func (r *Recovery) passUnused(in *record.Reader, path string) error {
 		return lost
 	}
 	if err == nil && first > r.LastSeq+1 {
-		if gap := r.gapBefore(path, offset, bySift, first); gap != nil {
-			r.cutOff(gap)
+		if missing := r.missingBefore(path, offset, bySift, first); missing != nil {
+			r.cutOff(missing)
 			return nil
 		}
 		if r.torn != nil {

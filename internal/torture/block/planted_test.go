@@ -30,7 +30,7 @@ var planted = []struct {
 		[]plant.Edit{{File: "internal/wal/writer.go", Old: "s.finish(s.log.sync)", New: "s.Flushed()"}}},
 	{"a sync mark is written before the logs before it are on disk", "",
 		[]plant.Edit{{File: "internal/wal/writer.go", Old: "\tif len(w.sealed) == 0 {\n\t\tif err := l.mark", New: "\tif true {\n\t\tif err := l.mark"}}},
-	{"recovery does not look for gaps between logs", "",
+	{"recovery does not look for missing records between logs", "",
 		[]plant.Edit{{File: "internal/wal/replay.go", Old: "case !bySift || !r.prevBySift || r.nextSeq == 0 || first <= r.nextSeq:", New: "case true:"},
 			{File: "internal/wal/replay.go", Old: "case r.nextSeq != 0 && (first > r.nextSeq || first < r.nextSeq && count > 0):", New: "case false:"}}},
 	{"a new log is not synced", "",
