@@ -34,13 +34,6 @@ const scans = 20_000
 func EmptyScans(e *engine.Engine, t Terms, parent string) (all []Scans, err error) {
 	set := EntityTime(t.Keys)
 	rng := rand.New(rand.NewPCG(5, 5))
-	from, to := data.NewKeys(scans, 32), data.NewKeys(scans, 32)
-	for from.Len() < scans {
-		if a, b := set.Range(rng, t.Length); !set.has(a, b) {
-			from.Add(a)
-			to.Add(b)
-		}
-	}
 	dir, err := os.MkdirTemp(parent, "sift-bench-scans")
 	if err != nil {
 		return nil, err
@@ -70,6 +63,7 @@ func EmptyScans(e *engine.Engine, t Terms, parent string) (all []Scans, err erro
 		before := db.Counters()
 		var times []float64
 		for range t.Rounds {
+			from, to := empty(set, rng, t.Length) // others each time: no cache holds what they read
 			begin := time.Now()
 			found, err := db.(engine.RangeReader).CountRanges(way, from, to)
 			if err != nil {
@@ -85,6 +79,18 @@ func EmptyScans(e *engine.Engine, t Terms, parent string) (all []Scans, err erro
 		all = append(all, s)
 	}
 	return all, nil
+}
+
+// empty returns the bounds of ranges without a key.
+func empty(set *Set, rng *rand.Rand, length uint64) (from, to *data.Keys) {
+	from, to = data.NewKeys(scans, 32), data.NewKeys(scans, 32)
+	for from.Len() < scans {
+		if a, b := set.Range(rng, length); !set.has(a, b) {
+			from.Add(a)
+			to.Add(b)
+		}
+	}
+	return from, to
 }
 
 func fill(db engine.DB, set *Set, valueBytes int, rng *rand.Rand) error {
