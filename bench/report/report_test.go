@@ -100,7 +100,7 @@ func sample() *result.File {
 }
 
 func TestTables(t *testing.T) {
-	want := []string{"absent", "behind", "present", "scans", "writes", "places", "ycsb", "memory", "growth", "levels", "filters", "filters-text", "probes", "probes-text", "plan"}
+	want := []string{"absent", "versus", "behind", "present", "scans", "writes", "places", "ycsb", "memory", "growth", "levels", "filters", "filters-text", "probes", "probes-text", "plan"}
 	var got []string
 	for _, table := range Tables(sample()) {
 		got = append(got, table.Name)
@@ -115,6 +115,19 @@ func TestTables(t *testing.T) {
 	}
 	if tables := Tables(result.New(result.Meta{})); len(tables) != 0 {
 		t.Errorf("an empty result gives %d tables", len(tables))
+	}
+}
+
+// TestVersus checks that each store other than sift has one column, for its fastest way.
+func TestVersus(t *testing.T) {
+	got := Tables(sample())[1].Markdown()
+	for _, want := range []string{
+		"| CPU time per absent key | sift | pebble | bbolt, one transaction |\n",
+		"| settled | 1.00 µs | × 3.0 | × 5.0 |\n", "| compacted | 1.00 µs | × 3.0 | × 5.0 |\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no line %q in\n%s", want, got)
+		}
 	}
 }
 

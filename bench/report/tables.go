@@ -19,7 +19,7 @@ func Tables(f *result.File) []*Table {
 	s := source{f}
 	var tables []*Table
 	for _, make := range []func() *Table{
-		s.absent, s.behind, s.present, s.scans, s.writes, s.places, s.mixed, s.memory, s.growth, s.levels,
+		s.absent, s.versus, s.behind, s.present, s.scans, s.writes, s.places, s.mixed, s.memory, s.growth, s.levels,
 		of(s.filters, data.Random), of(s.filters, data.Text), of(s.probes, data.Random), of(s.probes, data.Text), s.plan,
 	} {
 		if t := make(); len(t.Rows) > 0 {
@@ -58,6 +58,44 @@ func (s source) absent() *Table {
 		}
 		bytes := median(r, result.FilterBytes)
 		t.Rows = append(t.Rows, append(cells, Figure(bytes), Figure(bytes*8/float64(s.num()))))
+	}
+	return t
+}
+
+// large is the end of the names of stores that have as much memory as sift, not as large a cache.
+const large = "-large"
+
+// versus compares sift with the others at equal memory: for each, the fastest way of its usual
+// configuration.
+func (s source) versus() *Table {
+	t := &Table{
+		Name:   "versus",
+		Title:  fmt.Sprintf("CPU time per lookup of an absent key, as a multiple of sift's, %s keys", thousands(float64(s.num()))),
+		Header: []string{"CPU time per absent key", "sift"},
+		Rows:   [][]string{{settled}, {compacted}},
+	}
+	states := []string{settled, compacted}
+	own := reader{store: "sift"}
+	for i, state := range states {
+		t.Rows[i] = append(t.Rows[i], Figure(median(s.of(own, "readmissing", state), result.CPU))+" µs")
+	}
+	readers := s.readers("readmissing", result.CPU, settled)
+	seen := map[string]bool{own.store: true}
+	for _, who := range readers {
+		name := strings.TrimSuffix(who.store, large)
+		larger := slices.ContainsFunc(readers, func(r reader) bool { return r.store == who.store+large })
+		if larger || seen[name] || strings.ContainsAny(name, ":-") {
+			continue
+		}
+		seen[name] = true
+		t.Header = append(t.Header, label(result.Key{Store: name, Mode: who.mode}))
+		for i, state := range states {
+			ratio := median(s.of(who, "readmissing", state), result.CPU) / median(s.of(own, "readmissing", state), result.CPU)
+			t.Rows[i] = append(t.Rows[i], fmt.Sprintf("× %.1f", ratio))
+		}
+	}
+	if len(t.Header) == 2 {
+		t.Rows = nil // nothing to compare
 	}
 	return t
 }

@@ -126,7 +126,7 @@ var retired = regexp.MustCompile(`(?i)\b(` + strings.Join([]string{
 	"neighbours?", "behaviour", "in its midst", "as ever", "tells? orders", "comes? to rest", "is told of", "drift apart", "anew",
 	"filters? of ranges", "in the form of LevelDB", "Redis' protocol", "knows what it does not hold",
 	"is taken for no filter", "a beginning", "plan of the house", "others can reach",
-	"two commands show", "a reply means", "of what NoSync acknowledged", "the keeper",
+	"two commands show", "point tables?", "poison(ed)? (log|database|committer)", "table.s heat", "a reply means", "of what NoSync acknowledged", "the keeper",
 }, "|") + `)\b`)
 
 // TestWords looks for retired phrases in code and documentation, including phrases that span lines.
