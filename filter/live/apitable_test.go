@@ -134,11 +134,11 @@ func methodTable() string {
 			own[kind] = append(own[kind], "`"+name+"`")
 		}
 	}
-	b.WriteString("| besides |")
+	b.WriteString("| further methods |")
 	for _, t := range tableKinds {
 		fmt.Fprintf(&b, " %s |", strings.Join(own[kindName(t)], " "))
 	}
-	b.WriteString("\n\nWhy not:\n\n")
+	b.WriteString("\n\nWhy a method is missing:\n\n")
 	for i, h := range missingMethods {
 		fmt.Fprintf(&b, "%d. %s\n", i+1, h.reason)
 	}
