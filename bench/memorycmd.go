@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,6 +30,7 @@ type memoryCmd struct {
 	Threads   int           `name:"threads" default:"2" help:"Goroutines."`
 	Time      time.Duration `name:"time" default:"5s" help:"How long each workload is measured."`
 	Warm      time.Duration `name:"warm" default:"3s" help:"How long each workload runs before it is measured."`
+	Rounds    int           `name:"rounds" default:"1" help:"Rounds, in which stores take turns; the one with the median of operations per second is printed."`
 	Preread   bool          `name:"preread" help:"Read all files once before the database is opened, so that the page cache is full at the start, not empty."`
 	Sorted    bool          `name:"sorted" help:"Fill the databases in ascending key order instead of random order, in bulk where the store can; several times as fast, but leaves a single level."`
 	DB        string        `name:"db" default:"" help:"Directory of the databases, which are kept and used again; by default a temporary one that is removed."`
@@ -101,44 +103,60 @@ func present(engines []string, s *streams) []string {
 
 // measure measures a workload under a limit for all engines.
 func (c *memoryCmd) measure(s *streams, t *table, dir string, limit int64, workload string) error {
-	for _, e := range c.Engines {
-		name, _, _ := strings.Cut(e, "/")
-		at := memory.Case{Engine: e, Workload: workload, Limit: limit, Keys: c.Num, Value: c.ValueSize, Threads: c.Threads, Time: c.Time, Warm: c.Warm, Preread: c.Preread, Sorted: c.Sorted}
-		at.Dir = filepath.Join(dir, fmt.Sprintf("%s-%d", name, c.Num))
-		if c.Sorted {
-			at.Dir += "-ascending"
-		}
-		switch {
-		case workload == memory.Fill:
-			at.Keys, at.Dir = c.FillNum, filepath.Join(dir, "fill")
-		case memory.DirBytes(at.Dir) == 0:
-			fill := at
-			fill.Engine, fill.Workload, fill.Limit = name, memory.Fill, 4<<30
-			r, err := memory.Run(fill, false)
-			if err == nil && r.Killed {
-				err = errors.New("the process was killed")
-			}
+	type run struct {
+		memory.Result
+		size int64 // of the files
+	}
+	runs := make([][]run, len(c.Engines))
+	for range max(c.Rounds, 1) {
+		for i, e := range c.Engines {
+			r, size, err := c.once(s, dir, limit, workload, e)
 			if err != nil {
-				return fmt.Errorf("filling %s: %w", name, err)
+				return err
 			}
-			fmt.Fprintf(s.err, "%s: %d keys in %.0f s, %.2f µs of CPU time each, %d bytes of files\n",
-				name, r.Ops, r.Seconds, r.CPU, memory.DirBytes(at.Dir))
-		}
-		r, err := memory.Run(at, true)
-		size := memory.DirBytes(at.Dir)
-		if workload == memory.Fill {
-			_ = os.RemoveAll(at.Dir)
-		}
-		if err != nil {
-			return err
-		}
-		t.row(memoryRow(r, size)...)
-		c.results = append(c.results, r)
-		if err := c.record(r); err != nil {
-			return err
+			if err := c.record(r); err != nil {
+				return err
+			}
+			runs[i] = append(runs[i], run{r, size})
 		}
 	}
+	for _, list := range runs {
+		slices.SortFunc(list, func(a, b run) int { return cmp.Compare(a.PerSecond(), b.PerSecond()) })
+		r := list[len(list)/2]
+		t.row(memoryRow(r.Result, r.size)...)
+		c.results = append(c.results, r.Result)
+	}
 	return nil
+}
+
+// once measures a workload once, and returns the size of the files, too. It fills the database first
+// if necessary.
+func (c *memoryCmd) once(s *streams, dir string, limit int64, workload, e string) (r memory.Result, size int64, err error) {
+	name, _, _ := strings.Cut(e, "/")
+	at := memory.Case{Engine: e, Workload: workload, Limit: limit, Keys: c.Num, Value: c.ValueSize, Threads: c.Threads, Time: c.Time, Warm: c.Warm, Preread: c.Preread, Sorted: c.Sorted}
+	at.Dir = filepath.Join(dir, fmt.Sprintf("%s-%d", name, c.Num))
+	if c.Sorted {
+		at.Dir += "-ascending"
+	}
+	switch {
+	case workload == memory.Fill:
+		at.Keys, at.Dir = c.FillNum, filepath.Join(dir, "fill")
+		defer os.RemoveAll(at.Dir)
+	case memory.DirBytes(at.Dir) == 0:
+		fill := at
+		fill.Engine, fill.Workload, fill.Limit = name, memory.Fill, 4<<30
+		r, err := memory.Run(fill, false)
+		if err == nil && r.Killed {
+			err = errors.New("the process was killed")
+		}
+		if err != nil {
+			return r, 0, fmt.Errorf("filling %s: %w", name, err)
+		}
+		fmt.Fprintf(s.err, "%s: %d keys in %.0f s, %.2f µs of CPU time each, %d bytes of files\n",
+			name, r.Ops, r.Seconds, r.CPU, memory.DirBytes(at.Dir))
+	}
+	r, err = memory.Run(at, true)
+	return r, memory.DirBytes(at.Dir), err
 }
 
 // memoryRow returns the cells of a result; size is that of the files.
