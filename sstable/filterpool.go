@@ -84,6 +84,12 @@ const (
 	// if they exceed both two small slabs and 1/deadShare of the limit, or, without a limit, of
 	// the slabs in use.
 	deadShare = 8
+
+	// Loading and dropping filters leaves memory unused for a while, which must not change the
+	// capacity: filters would be dropped for it, which leaves more, and loaded again later, for ever.
+	// So 1/unusedShare of the memory beyond unreserved is kept for it.
+	unusedShare = 4
+	unreserved  = 16 << 20
 )
 
 // filterSlab is a slab. Its fields are guarded by the pool's mu, except off, which never changes.
@@ -337,7 +343,8 @@ func (p *FilterPool) Capacity(memory, gcFactor int64) int64 {
 		return memory / gcFactor
 	}
 	_, unused := p.offHeap()
-	return max(memory-(gcFactor-1)*smallPool-unused, memory/gcFactor)
+	reserve := max(unused, (memory-unreserved)/unusedShare)
+	return max(memory-(gcFactor-1)*smallPool-reserve, memory/gcFactor)
 }
 
 // HeldBytes returns the size of the allocated filters in bytes.

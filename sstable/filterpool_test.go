@@ -444,14 +444,15 @@ func (f *firstByte) MayContainMany([]filter.Key, []bool) {}
 func (f *firstByte) FPR() float64                        { return 0 }
 func (f *firstByte) SizeBytes() int                      { return len(f.bytes) }
 
-// TestCapacity checks that filters in the heap get half of the memory of a process; filters outside
-// the heap get all of it except the unused memory of their slabs.
+// TestCapacity checks that filters in the heap get half of the memory of a process. Filters outside
+// the heap get all of it except what their slabs leave unused: at least a quarter of what exceeds
+// 16 MiB, so that the capacity does not change when filters are loaded and dropped.
 func TestCapacity(t *testing.T) {
 	var pool FilterPool
 	for _, memory := range []int64{0, 1 << 20, 2 * smallPool, 64 << 20, 1 << 30} {
 		want := memory / 2
 		if offheap.Available && memory >= 2*smallPool {
-			want = memory - smallPool
+			want = memory - smallPool - max(0, memory/4-4<<20)
 		}
 		if got := pool.Capacity(memory, 2); got != want {
 			t.Errorf("filters get %d of %d bytes, want %d", got, memory, want)
@@ -472,8 +473,21 @@ func TestCapacity(t *testing.T) {
 			pool.put(m)
 		}
 		_, unused := pool.OffHeap()
-		if got, want := pool.Capacity(64<<20, 2), 64<<20-smallPool-unused; got != want || unused < int64(m.size) {
+		if got, want := pool.Capacity(16<<20, 2), max(16<<20-smallPool-unused, 8<<20); got != want || unused < int64(m.size) {
 			t.Errorf("with %d unused bytes, filters get %d, want %d", unused, got, want)
+		}
+	}
+	before := pool.Capacity(1<<30, 2)
+	for range 2 {
+		var list []filterMem
+		for range 150 {
+			list = append(list, pool.get(640<<10))
+		}
+		for _, m := range list {
+			pool.put(m)
+			if got := pool.Capacity(1<<30, 2); got != before {
+				t.Fatalf("filters get %d bytes, and %d while some are dropped", before, got)
+			}
 		}
 	}
 }
