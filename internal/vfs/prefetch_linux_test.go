@@ -109,8 +109,10 @@ func TestFirstReadInWindow(t *testing.T) {
 	if err := unix.Fadvise(int(plain.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
 		t.Fatal(err)
 	}
-	if inCache(t, data) {
-		t.Skip("pages stay in the cache here")
+	for i := range size / window {
+		if inCache(t, data[i*window:i*window+4096]) {
+			t.Skip("pages stay in the cache here")
+		}
 	}
 	if _, err := mapped.ReadAt(make([]byte, 100), 5*window+9000); err != nil {
 		t.Fatal(err)
