@@ -21,21 +21,22 @@ import (
 
 // A fileSystem is one that databases are tested on.
 type fileSystem struct {
-	name  string
-	kind  string   // the kernel's name for it
-	mkfs  []string // the command, without the device
-	bytes int64    // of the disk: about the minimum
-	mount string   // options
+	name    string
+	kind    string   // the kernel's name for it
+	mkfs    []string // the command, without the device
+	bytes   int64    // of the disk: about the minimum
+	mount   string   // options
+	refuses bool     // images that are not torn may be impossible to mount
 }
 
 var fileSystems = []fileSystem{
-	{"ext4", "ext4", []string{"mkfs.ext4", "-q", "-F", "-b", "4096", "-J", "size=4"}, 40 << 20, "data=ordered,commit=1"},
-	{"ext4-writeback", "ext4", []string{"mkfs.ext4", "-q", "-F", "-b", "4096", "-J", "size=4"}, 40 << 20, "data=writeback,commit=1"},
-	{"xfs", "xfs", []string{"mkfs.xfs", "-q", "-f"}, 304 << 20, ""},
-	{"btrfs", "btrfs", []string{"mkfs.btrfs", "-q", "-f"}, 128 << 20, "commit=1"},
-	{"f2fs", "f2fs", []string{"mkfs.f2fs", "-q", "-f"}, 64 << 20, ""},
+	{"ext4", "ext4", []string{"mkfs.ext4", "-q", "-F", "-b", "4096", "-J", "size=4"}, 40 << 20, "data=ordered,commit=1", false},
+	{"ext4-writeback", "ext4", []string{"mkfs.ext4", "-q", "-F", "-b", "4096", "-J", "size=4"}, 40 << 20, "data=writeback,commit=1", false},
+	{"xfs", "xfs", []string{"mkfs.xfs", "-q", "-f"}, 304 << 20, "", false},
+	{"btrfs", "btrfs", []string{"mkfs.btrfs", "-q", "-f"}, 128 << 20, "commit=1", false},
+	{"f2fs", "f2fs", []string{"mkfs.f2fs", "-q", "-f"}, 64 << 20, "", false},
 	// Only for TestFastCommit.
-	{"ext4-fast-commit", "ext4", []string{"mkfs.ext4", "-q", "-F", "-b", "4096", "-J", "size=4", "-O", "fast_commit"}, 40 << 20, "data=ordered,commit=1"},
+	{"ext4-fast-commit", "ext4", []string{"mkfs.ext4", "-q", "-F", "-b", "4096", "-J", "size=4", "-O", "fast_commit"}, 40 << 20, "data=ordered,commit=1", true},
 }
 
 // missing returns why a file system cannot be used here; "" if it can.

@@ -335,7 +335,7 @@ func (r *run) cut(c *cutter, s survival) error {
 	}
 	r.stats.images++
 	contents, err := r.check(image, atCut(c.clock))
-	if errors.Is(err, errMount) && s == keepTorn {
+	if errors.Is(err, errMount) && (s == keepTorn || r.fs.refuses) {
 		r.stats.refused++
 		return nil
 	}
@@ -344,6 +344,10 @@ func (r *run) cut(c *cutter, s survival) error {
 	}
 	if err == nil && contents != nil && r.rng.IntN(12) == 0 {
 		err = r.again(c, contents)
+		if errors.Is(err, errMount) && r.fs.refuses {
+			r.stats.refused++
+			return nil
+		}
 	}
 	return err
 }
