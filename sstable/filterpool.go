@@ -86,7 +86,7 @@ const (
 	deadShare = 8
 
 	// Loading and dropping filters leaves memory unused for a while, which must not change the
-	// capacity: filters would be dropped for it, which leaves more, and loaded again later, for ever.
+	// capacity: filters would be dropped for it, which leaves more, and loaded again later, forever.
 	// So 1/unusedShare of the memory beyond unreserved is kept for it.
 	unusedShare = 4
 	unreserved  = 16 << 20

@@ -12,9 +12,10 @@ import (
 	"github.com/siftdb/sift/internal/vfs"
 )
 
-// TestPrefetch checks that uncached pages are in the page cache soon after they are prefetched.
-func TestPrefetch(t *testing.T) {
-	const size, at, n = 1 << 20, 512 << 10, 64 << 10
+// threeWays returns a new file of zeros: opened, opened with a mapping, and mapped by the test, to see
+// which pages are in the page cache.
+func threeWays(t *testing.T, size int) (plain *os.File, mapped vfs.File, data []byte) {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "f")
 	if err := os.WriteFile(path, make([]byte, size), 0o644); err != nil {
 		t.Fatal(err)
@@ -23,24 +24,37 @@ func TestPrefetch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer plain.Close()
+	t.Cleanup(func() { plain.Close() })
 	mapped, isMapped, err := vfs.OpenMapped(vfs.OS, path)
 	if err != nil || !isMapped {
 		t.Skip(err)
 	}
-	defer mapped.Close()
-	data, err := unix.Mmap(int(plain.Fd()), 0, size, unix.PROT_READ, unix.MAP_SHARED)
+	t.Cleanup(func() { mapped.Close() })
+	data, err = unix.Mmap(int(plain.Fd()), 0, size, unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
 		t.Skip(err)
 	}
-	defer unix.Munmap(data)
+	t.Cleanup(func() { unix.Munmap(data) })
+	return plain, mapped, data
+}
+
+// dropPages asks the system to drop the file's pages from the page cache.
+func dropPages(t *testing.T, f *os.File) {
+	t.Helper()
+	if err := unix.Fsync(int(f.Fd())); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPrefetch checks that uncached pages are in the page cache soon after they are prefetched.
+func TestPrefetch(t *testing.T) {
+	const size, at, n = 1 << 20, 512 << 10, 64 << 10
+	plain, mapped, data := threeWays(t, size)
 	for _, f := range []vfs.File{plain, mapped} {
-		if err := unix.Fsync(int(plain.Fd())); err != nil {
-			t.Fatal(err)
-		}
-		if err := unix.Fadvise(int(plain.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
-			t.Fatal(err)
-		}
+		dropPages(t, plain)
 		cached := func() bool { return inCache(t, data[at:at+n]) }
 		if cached() {
 			t.Skip("pages stay in the cache here")
@@ -84,31 +98,8 @@ func inCache(t *testing.T, data []byte) bool {
 // the page cache, and no others.
 func TestFirstReadInWindow(t *testing.T) {
 	const size, window = 1 << 20, 64 << 10
-	path := filepath.Join(t.TempDir(), "f")
-	if err := os.WriteFile(path, make([]byte, size), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	plain, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer plain.Close()
-	mapped, isMapped, err := vfs.OpenMapped(vfs.OS, path)
-	if err != nil || !isMapped {
-		t.Skip(err)
-	}
-	defer mapped.Close()
-	data, err := unix.Mmap(int(plain.Fd()), 0, size, unix.PROT_READ, unix.MAP_SHARED)
-	if err != nil {
-		t.Skip(err)
-	}
-	defer unix.Munmap(data)
-	if err := unix.Fsync(int(plain.Fd())); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Fadvise(int(plain.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
-		t.Fatal(err)
-	}
+	plain, mapped, data := threeWays(t, size)
+	dropPages(t, plain)
 	for i := range size / window {
 		if inCache(t, data[i*window:i*window+4096]) {
 			t.Skip("pages stay in the cache here")
