@@ -8,7 +8,7 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// Traffic counts the lookups and scans that found nothing in a table, and holds the table's access rates.
+// Traffic counts the lookups and scans that found nothing in a table, and holds the access rates.
 // Its address identifies the table.
 type Traffic struct {
 	AbsentKeys   atomic.Uint64 // lookups of keys that the table does not hold, estimated from a sample
