@@ -292,6 +292,8 @@ type network struct {
 	// snapshot is called before a snapshot is sent, and data may wrap its reader; both may be nil
 	snapshot func()
 	data     func(io.Reader) io.Reader
+	// appended is called with mu when a node has answered a request; it may be nil
+	appended func(to raft.ServerAddress, args *raft.AppendEntriesRequest)
 }
 
 func newNetwork() *network {
@@ -378,7 +380,13 @@ func (l *link) AppendEntriesPipeline(raft.ServerID, raft.ServerAddress) (raft.Ap
 }
 
 func (l *link) AppendEntries(id raft.ServerID, to raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
-	return l.call(to, func() error { return l.InmemTransport.AppendEntries(id, to, args, resp) })
+	err := l.call(to, func() error { return l.InmemTransport.AppendEntries(id, to, args, resp) })
+	l.net.mu.Lock()
+	defer l.net.mu.Unlock()
+	if err == nil && l.net.appended != nil {
+		l.net.appended(to, args)
+	}
+	return err
 }
 
 func (l *link) InstallSnapshot(id raft.ServerID, to raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {

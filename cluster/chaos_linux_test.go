@@ -444,17 +444,17 @@ func (c *chaos) clocks(rng *rand.Rand) error {
 
 // ask tries a command on one node after another until one executes it.
 func (c *chaos) ask(args ...any) (any, error) {
-	var reply any
-	err := errors.New("no node was asked")
+	var errs []error
 	for _, client := range c.clients { // the spare one may lead, too
 		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
-		reply, err = client.Do(ctx, args...).Result()
+		reply, err := client.Do(ctx, args...).Result()
 		cancel()
 		if err == nil || err == redis.Nil {
 			return reply, nil
 		}
+		errs = append(errs, err)
 	}
-	return nil, err
+	return nil, errors.Join(errs...)
 }
 
 // once tries a command on one node after another until one may have executed it.

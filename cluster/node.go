@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -140,7 +141,7 @@ func Open(o Options) (_ *Node, err error) {
 	if err := n.startRaft(&config, o.Bootstrap); err != nil {
 		return nil, err
 	}
-	go n.trans.receive(n.covers, n.fit, n.candidate)
+	go n.trans.receive(n.covers, n.fit, n.keepVote, n.candidate)
 	go n.watch()
 	return n, nil
 }
@@ -289,6 +290,28 @@ func (n *Node) fit(a *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
 	}
 	b.LeaderCommitIndex = min(b.LeaderCommitIndex, last) // later entries may differ from the leader's
 	return &b
+}
+
+// keepVote drops from a request the first uncommitted configuration in which this node has no
+// vote, and what follows it; cut reports whether there is one. Raft's nodes do not campaign once
+// they have stored such a configuration. If the leader then fails, and no other voter has stored it
+// either, this node would reject the others, whose logs are shorter, and nobody would lead: see
+// section 4.2.2 of Ongaro's thesis. The new configuration can be committed without this node.
+func (n *Node) keepVote(a *raft.AppendEntriesRequest) (kept *raft.AppendEntriesRequest, cut bool) {
+	for i, e := range a.Entries {
+		if e.Type != raft.LogConfiguration || e.Index <= a.LeaderCommitIndex {
+			continue
+		}
+		votes := slices.ContainsFunc(raft.DecodeConfiguration(e.Data).Servers, func(s raft.Server) bool {
+			return s.ID == n.id && s.Suffrage == raft.Voter
+		})
+		if !votes {
+			b := *a // it may be the sender's
+			b.Entries = a.Entries[:i]
+			return &b, true
+		}
+	}
+	return a, false
 }
 
 // reconcile makes the log, the snapshot and the database consistent after a crash.

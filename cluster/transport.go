@@ -74,10 +74,12 @@ func newTransport(t raft.Transport) *transport {
 // Consumer implements raft.Transport.
 func (t *transport) Consumer() <-chan raft.RPC { return t.in }
 
-// receive passes requests on to Raft until Close, as fit and candidate have changed them. A
+// receive passes requests on to Raft until Close, as fit, keepVote and candidate have changed
+// them. A request that keepVote has cut is rejected after its other entries have been stored. A
 // snapshot that contains nothing new is acknowledged instead: see Node.covers. Requests that follow
 // a snapshot are read once it has been installed.
-func (t *transport) receive(covers func(*raft.InstallSnapshotRequest) bool, fit func(*raft.AppendEntriesRequest) *raft.AppendEntriesRequest, candidate func(id []byte) []byte) {
+func (t *transport) receive(covers func(*raft.InstallSnapshotRequest) bool, fit func(*raft.AppendEntriesRequest) *raft.AppendEntriesRequest,
+	keepVote func(*raft.AppendEntriesRequest) (*raft.AppendEntriesRequest, bool), candidate func(id []byte) []byte) {
 	for {
 		var rpc raft.RPC
 		select {
@@ -90,7 +92,10 @@ func (t *transport) receive(covers func(*raft.InstallSnapshotRequest) bool, fit 
 		var incoming *incomingSnapshot
 		switch req := rpc.Command.(type) {
 		case *raft.AppendEntriesRequest:
-			rpc.Command = fit(req)
+			kept, cut := keepVote(fit(req))
+			if rpc.Command = kept; cut {
+				rpc.RespChan = t.reject(respond)
+			}
 		case *raft.RequestVoteRequest:
 			c := *req // it may be the sender's
 			c.ID = candidate(req.ID)
@@ -126,6 +131,23 @@ func (t *transport) receive(covers func(*raft.InstallSnapshotRequest) bool, fit 
 			return
 		}
 	}
+}
+
+// reject returns a channel for an answer to an AppendEntries request, which is changed to a rejection
+// and passed on.
+func (t *transport) reject(to chan<- raft.RPCResponse) chan<- raft.RPCResponse {
+	answer := make(chan raft.RPCResponse, 1)
+	go func() {
+		select {
+		case r := <-answer:
+			if resp, ok := r.Response.(*raft.AppendEntriesResponse); ok {
+				resp.Success = false
+			}
+			to <- r
+		case <-t.closed:
+		}
+	}()
+	return answer
 }
 
 // skip reads a snapshot to its end, which the sender waits for, and acknowledges it. It returns at
