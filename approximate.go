@@ -7,13 +7,8 @@ import (
 	"github.com/siftdb/sift/internal/manifest"
 )
 
-// ApproximateSize returns the approximate number of bytes on disk that the keys in [from, to)
-// take; nil means no bound. In each table it is exact to about a block at either end of the
-// range. It does not count entries in memtables, and counts unreadable tables as a whole.
-// ApproximateSize loads the tables in which the range begins or ends if they have not been
-// loaded since Open, since it needs their indexes. It returns ErrClosed after Close, and no
-// other error.
-func (d *DB) ApproximateSize(from, to []byte) (uint64, error) {
+// approximateSize implements ApproximateSize.
+func (d *DB) approximateSize(from, to []byte) (uint64, error) {
 	g := d.epoch.Enter()
 	defer g.Exit()
 	s := d.state.Load()

@@ -8,14 +8,8 @@ import (
 	"github.com/siftdb/sift/internal/wal"
 )
 
-// Checkpoint creates a second database in dir, which must be missing or empty. It has the
-// contents of this database at some moment during the call, including writes that had not been
-// flushed or synced, and is durable when Checkpoint returns nil. Reads and writes continue
-// meanwhile. Tables are hard links, so Checkpoint is fast and takes no space until the two
-// databases diverge; dir must be on the same file system, that of Options.FS. After an error dir
-// may contain files, and is not usable as a database. Errors are those of Flush and of the file
-// system, and ErrExists if dir is not empty.
-func (d *DB) Checkpoint(dir string) (err error) {
+// checkpoint implements Checkpoint.
+func (d *DB) checkpoint(dir string) (err error) {
 	if d.opts.ReadOnly {
 		return ErrReadOnly
 	}

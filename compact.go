@@ -62,15 +62,8 @@ func (c *rangeCompaction) step(ctx context.Context) (last bool, err error) {
 	return true, nil
 }
 
-// BuildFilters rewrites every table whose filter is missing, corrupt, of an unknown family, or
-// not built by the policy that the options choose for its level. It compacts tables of level 0
-// into level 1, and rewrites others in place. It returns the number of tables rewritten. When ctx
-// ends it returns ctx.Err(). Other errors are those of Compact, and fs.ErrPermission if
-// Options.KeyedFilters is set and the secret may not be read. After an error, completed tables
-// remain. BuildFilters skips tables that cannot be read; DB.Tables reports them. If tables of
-// level 0 can be compacted only together with such a table, BuildFilters rewrites all others and
-// then returns its error.
-func (d *DB) BuildFilters(ctx context.Context) (rewritten int, err error) {
+// buildFilters implements BuildFilters.
+func (d *DB) buildFilters(ctx context.Context) (rewritten int, err error) {
 	if d.opts.KeyedFilters && errors.Is(d.filterKeyErr, fs.ErrPermission) {
 		return 0, d.filterKeyErr // there is no secret for the filters
 	}

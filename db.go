@@ -37,7 +37,7 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// This file has most methods of DB. Their implementation is in:
+// This file has all exported methods of DB. Their implementation is in:
 //
 //	open        open.go, recover.go, tableload.go, and internal/wal (replay)
 //	read        read.go, readmany.go, iter.go, iteropen.go, iterwalk.go, iterprefix.go, hasrange.go
@@ -330,6 +330,42 @@ func (d *DB) Write(b *Batch, o *WriteOptions) error {
 	return d.commit.write(b, o == nil || !o.NoSync)
 }
 
+// DeleteRange deletes the keys in [from, to); nil means no bound. It drops tables that lie
+// wholly within the range by one edit of the MANIFEST, without reading their entries, and
+// removes their files before it returns, except those that older iterators still use. It
+// deletes other keys one by one, in batches, and also the keys of tables from which an open
+// snapshot or transaction can still see something.
+//
+// The call as a whole is not atomic: concurrent reads may find some of the keys deleted and
+// others not. An existing Iter, Snapshot or Tx sees what it saw before. An older value of a
+// key never reappears, not even after a crash. A key that is written during the call may or
+// may not be deleted. When DeleteRange returns nil, the deletion is durable. When ctx ends, it
+// returns ctx.Err(). Other errors are those of Write, Flush and Get, without ErrNotFound. After
+// an error some of the keys may be deleted, and the call can be repeated. An empty range is
+// not an error.
+//
+// Batch has no such operation: LevelDB's format has no entry for it.
+func (d *DB) DeleteRange(ctx context.Context, from, to []byte) error {
+	return d.deleteRange(ctx, from, to)
+}
+
+// Ingest applies operations atomically, even across a crash, by writing them directly to tables.
+// Their keys must strictly ascend. They go neither through the log nor through a memtable, so
+// Ingest is the fast way to load many keys, and their number is not limited. A key and its value
+// together have at most 1 GiB. The slices of an Op must stay valid until Ingest requests the next
+// one. The operations are durable when Ingest returns nil.
+//
+// Ingest flushes first. Other writes wait until it returns, however long ops takes; reads do not
+// wait, and see either none of the operations or all. ops may read from the database, but must not
+// write to it. If ops panics, nothing is applied, and the panic propagates.
+//
+// Ingest returns an error that ops yields, an error if the keys do not ascend, ctx.Err() when ctx
+// ends, errors of the file system, and those of Flush. After ErrReopen, the next Open decides
+// whether the operations are applied; after any other error none of them is.
+func (d *DB) Ingest(ctx context.Context, ops iter.Seq2[Op, error]) error {
+	return d.ingest(ctx, ops)
+}
+
 // Flush writes everything in memory to tables and returns when they are durable, without
 // waiting for compactions. It returns ErrTryAgain if a flush failed and is being retried, or if
 // no new log could be created, ErrReopen if the log or the MANIFEST failed, ErrReadOnly if the
@@ -363,6 +399,18 @@ func (d *DB) Compact(ctx context.Context, from, to []byte) error {
 	return d.do(ctx, c.step)
 }
 
+// BuildFilters rewrites every table whose filter is missing, corrupt, of an unknown family, or
+// not built by the policy that the options choose for its level. It compacts tables of level 0
+// into level 1, and rewrites others in place. It returns the number of tables rewritten. When ctx
+// ends it returns ctx.Err(). Other errors are those of Compact, and fs.ErrPermission if
+// Options.KeyedFilters is set and the secret may not be read. After an error, completed tables
+// remain. BuildFilters skips tables that cannot be read; DB.Tables reports them. If tables of
+// level 0 can be compacted only together with such a table, BuildFilters rewrites all others and
+// then returns its error.
+func (d *DB) BuildFilters(ctx context.Context) (rewritten int, err error) {
+	return d.buildFilters(ctx)
+}
+
 // Transact runs fn in a transaction with default TxOptions and commits it. The writes are
 // durable when Transact returns nil. If the commit finds a conflict, fn runs again in a
 // new transaction, so it should have no side effects that must not happen twice. While
@@ -381,7 +429,61 @@ func (d *DB) Compact(ctx context.Context, from, to []byte) error {
 // has returned. fn may use the DB, but what it reads and writes there is not part of the
 // transaction.
 func (d *DB) Transact(ctx context.Context, fn func(tx *Tx) error) error {
-	return d.TransactWith(ctx, nil, fn)
+	return d.transactWith(ctx, nil, fn)
+}
+
+// TransactWith is Transact with options; o may be nil.
+func (d *DB) TransactWith(ctx context.Context, o *TxOptions, fn func(tx *Tx) error) error {
+	return d.transactWith(ctx, o, fn)
+}
+
+// Begin begins a transaction; o may be nil. On a database that was opened read-only the
+// transaction is read-only. Begin returns ErrClosed after Close. Transact, unlike Begin, also
+// commits the transaction, and retries it after a conflict.
+func (d *DB) Begin(o *TxOptions) (*Tx, error) {
+	return d.begin(o)
+}
+
+// Checkpoint creates a second database in dir, which must be missing or empty. It has the
+// contents of this database at some moment during the call, including writes that had not been
+// flushed or synced, and is durable when Checkpoint returns nil. Reads and writes continue
+// meanwhile. Tables are hard links, so Checkpoint is fast and takes no space until the two
+// databases diverge; dir must be on the same file system, that of Options.FS. After an error dir
+// may contain files, and is not usable as a database. Errors are those of Flush and of the file
+// system, and ErrExists if dir is not empty.
+func (d *DB) Checkpoint(dir string) error {
+	return d.checkpoint(dir)
+}
+
+// ApproximateSize returns the approximate number of bytes on disk that the keys in [from, to)
+// take; nil means no bound. In each table it is exact to about a block at either end of the
+// range. It does not count entries in memtables, and counts unreadable tables as a whole.
+// ApproximateSize loads the tables in which the range begins or ends if they have not been
+// loaded since Open, since it needs their indexes. It returns ErrClosed after Close, and no
+// other error.
+func (d *DB) ApproximateSize(from, to []byte) (uint64, error) {
+	return d.approximateSize(from, to)
+}
+
+// Metrics returns the current metrics, or the zero Metrics if the database is closed. It
+// reads no files, and does not count the filters of tables that have not been loaded since Open.
+// It visits every table, and may wait for a filter that is being loaded.
+func (d *DB) Metrics() Metrics {
+	return d.metrics()
+}
+
+// Tables returns the metrics of all tables, by level and in the order of the level. It loads
+// tables that have not been loaded since Open. It returns nil if the database is closed.
+func (d *DB) Tables() []TableMetrics {
+	return d.tables()
+}
+
+// PlanFilters returns how a filter memory budget, in bytes, would be spent if lookups of
+// absent keys were spread evenly over all keys. It loads tables that have not been loaded since
+// Open, and changes nothing else. It returns ErrClosed after Close, and no other error: if a
+// table cannot be loaded, the error is in its Err.
+func (d *DB) PlanFilters(budget int64) (FilterPlan, error) {
+	return d.planFilters(budget)
 }
 
 // Close cancels compactions, waits for lookups and writes that have begun, flushes, and releases

@@ -11,22 +11,8 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// DeleteRange deletes the keys in [from, to); nil means no bound. It drops tables that lie
-// wholly within the range by one edit of the MANIFEST, without reading their entries, and
-// removes their files before it returns, except those that older iterators still use. It
-// deletes other keys one by one, in batches, and also the keys of tables from which an open
-// snapshot or transaction can still see something.
-//
-// The call as a whole is not atomic: concurrent reads may find some of the keys deleted and
-// others not. An existing Iter, Snapshot or Tx sees what it saw before. An older value of a
-// key never reappears, not even after a crash. A key that is written during the call may or
-// may not be deleted. When DeleteRange returns nil, the deletion is durable. When ctx ends, it
-// returns ctx.Err(). Other errors are those of Write, Flush and Get, without ErrNotFound. After
-// an error some of the keys may be deleted, and the call can be repeated. An empty range is
-// not an error.
-//
-// Batch has no such operation: LevelDB's format has no entry for it.
-func (d *DB) DeleteRange(ctx context.Context, from, to []byte) error {
+// deleteRange implements DeleteRange.
+func (d *DB) deleteRange(ctx context.Context, from, to []byte) error {
 	if d.opts.ReadOnly {
 		return ErrReadOnly
 	}

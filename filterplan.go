@@ -29,11 +29,8 @@ type PlannedTable struct {
 	WastedReads float64 // expected number of block reads per lookup of an absent key
 }
 
-// PlanFilters returns how a filter memory budget, in bytes, would be spent if lookups of
-// absent keys were spread evenly over all keys. It loads tables that have not been loaded since
-// Open, and changes nothing else. It returns ErrClosed after Close, and no other error: if a
-// table cannot be loaded, the error is in its Err.
-func (d *DB) PlanFilters(budget int64) (FilterPlan, error) {
+// planFilters implements PlanFilters.
+func (d *DB) planFilters(budget int64) (FilterPlan, error) {
 	p := FilterPlan{Budget: budget}
 	d.loadAll()
 	g := d.epoch.Enter()

@@ -14,20 +14,8 @@ import (
 	"github.com/siftdb/sift/memtable"
 )
 
-// Ingest applies operations atomically, even across a crash, by writing them directly to tables.
-// Their keys must strictly ascend. They go neither through the log nor through a memtable, so
-// Ingest is the fast way to load many keys, and their number is not limited. A key and its value
-// together have at most 1 GiB. The slices of an Op must stay valid until Ingest requests the next
-// one. The operations are durable when Ingest returns nil.
-//
-// Ingest flushes first. Other writes wait until it returns, however long ops takes; reads do not
-// wait, and see either none of the operations or all. ops may read from the database, but must not
-// write to it. If ops panics, nothing is applied, and the panic propagates.
-//
-// Ingest returns an error that ops yields, an error if the keys do not ascend, ctx.Err() when ctx
-// ends, errors of the file system, and those of Flush. After ErrReopen, the next Open decides
-// whether the operations are applied; after any other error none of them is.
-func (d *DB) Ingest(ctx context.Context, ops iter.Seq2[Op, error]) error {
+// ingest implements Ingest.
+func (d *DB) ingest(ctx context.Context, ops iter.Seq2[Op, error]) error {
 	switch {
 	case d.opts.ReadOnly:
 		return ErrReadOnly

@@ -158,10 +158,8 @@ func (s *stats) drained(bytes uint64, took time.Duration) {
 	s.drainRate.Store(rate)
 }
 
-// Metrics returns the current metrics, or the zero Metrics if the database is closed. It
-// reads no files, and does not count the filters of tables that have not been loaded since Open.
-// It visits every table, and may wait for a filter that is being loaded.
-func (d *DB) Metrics() Metrics {
+// metrics implements Metrics.
+func (d *DB) metrics() Metrics {
 	var m Metrics
 	snapshots, txs := d.snapshots.len()
 	g := d.epoch.Enter()
@@ -277,9 +275,8 @@ type TableMetrics struct {
 	Err           error // why the table cannot be read
 }
 
-// Tables returns the metrics of all tables, by level and in the order of the level. It loads
-// tables that have not been loaded since Open. It returns nil if the database is closed.
-func (d *DB) Tables() []TableMetrics {
+// tables implements Tables.
+func (d *DB) tables() []TableMetrics {
 	d.loadAll()
 	g := d.epoch.Enter()
 	defer g.Exit()

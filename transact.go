@@ -18,8 +18,8 @@ const (
 	maxBackoff   = 10 * time.Millisecond
 )
 
-// TransactWith is Transact with options; o may be nil.
-func (d *DB) TransactWith(ctx context.Context, o *TxOptions, fn func(tx *Tx) error) error {
+// transactWith implements TransactWith.
+func (d *DB) transactWith(ctx context.Context, o *TxOptions, fn func(tx *Tx) error) error {
 	tries := defaultTries
 	if o != nil && o.Tries > 0 {
 		tries = o.Tries

@@ -77,10 +77,8 @@ const (
 	defaultTxLifetime = time.Minute
 )
 
-// Begin begins a transaction; o may be nil. On a database that was opened read-only the
-// transaction is read-only. Begin returns ErrClosed after Close. Transact, unlike Begin, also
-// commits the transaction, and retries it after a conflict.
-func (d *DB) Begin(o *TxOptions) (*Tx, error) {
+// begin implements Begin.
+func (d *DB) begin(o *TxOptions) (*Tx, error) {
 	if d.closed.Load() {
 		return nil, ErrClosed
 	}
