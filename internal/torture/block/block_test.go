@@ -125,25 +125,6 @@ func TestEngines(t *testing.T) {
 	}
 }
 
-var fastCommit = flag.Bool("fast-commit", false, "run ext4's fast commits, too")
-
-// TestFastCommit runs sift and the control on ext4 with fast_commit, which is off by default. It
-// reports what is lost: if the control loses something, the file system is at fault.
-func TestFastCommit(t *testing.T) {
-	f := &fileSystems[len(fileSystems)-1]
-	if !*fastCommit {
-		t.Skip("only with -fast-commit")
-	} else if why := f.missing(); why != "" {
-		t.Skip(why)
-	}
-	for _, e := range []engine{plain, siftEngine} {
-		t.Run(e.name, func(t *testing.T) {
-			all, first := many(t, f, e, *budget/2)
-			t.Logf("%s; the first violation: %v", all, first)
-		})
-	}
-}
-
 // many repeats runs until the time is up, even after violations.
 func many(t *testing.T, f *fileSystem, e engine, budget time.Duration) (all stats, first error) {
 	t.Helper()

@@ -29,6 +29,7 @@ type stats struct {
 	broken                        int // images that violate a guarantee
 	unopened                      int // databases that did not open
 	refused                       int // images that the file system refuses to mount
+	reclaims                      int // times that the page cache was reclaimed during the writes
 }
 
 func (s *stats) add(o stats) {
@@ -42,11 +43,12 @@ func (s *stats) add(o stats) {
 	s.broken += o.broken
 	s.unopened += o.unopened
 	s.refused += o.refused
+	s.reclaims += o.reclaims
 }
 
 func (s stats) String() string {
-	return fmt.Sprintf("%d runs, %d writes; %d events on the disk, %d of them flushes, %d of these during a write; %d images, %d of which lack writes that had begun: %d violations, %d databases that do not open; %d images that the file system does not mount",
-		s.runs, s.writes, s.events, s.flushes, s.overtook, s.images, s.losses, s.broken, s.unopened, s.refused)
+	return fmt.Sprintf("%d runs, %d writes, the page cache reclaimed %d times; %d events on the disk, %d of them flushes, %d of these during a write; %d images, %d of which lack writes that had begun: %d violations, %d databases that do not open; %d images that the file system does not mount",
+		s.runs, s.writes, s.reclaims, s.events, s.flushes, s.overtook, s.images, s.losses, s.broken, s.unopened, s.refused)
 }
 
 // A run is a database at work on a recorded disk, and the power cuts after it.
@@ -113,12 +115,21 @@ func (r *run) record(contents map[string]string) (t *tape, err error) {
 	}
 	dir := filepath.Join(m.dir, dbName)
 	stop := writeBack(dir, r.rng.Uint64())
+	var short *pressure
+	if r.rng.IntN(2) == 0 {
+		short, _ = startPressure() // nil where there is no such cgroup
+	}
 	if len(contents) == 0 && r.engine.name == siftEngine.name && r.rng.IntN(4) == 0 {
 		err = r.group(dir)
 	} else {
 		err = r.single(dir, contents)
 	}
 	stop()
+	if short != nil {
+		n, serr := short.stop()
+		r.stats.reclaims += n
+		err = errors.Join(err, serr)
+	}
 	if err = errors.Join(err, m.unmount()); err != nil {
 		return nil, err
 	}
@@ -127,8 +138,9 @@ func (r *run) record(contents map[string]string) (t *tape, err error) {
 	return t, err
 }
 
-// writeBack makes the kernel write back single pages of a directory's files, in any order, as it
-// does when memory is short. It continues until stop is called.
+// writeBack makes the kernel write back single pages of a directory's files, in any order, or whole
+// files, whose clean pages it then drops, as it does when memory is short. It continues until stop
+// is called.
 func writeBack(dir string, seed uint64) (stop func()) {
 	end := make(chan struct{})
 	var wg sync.WaitGroup
@@ -152,6 +164,9 @@ func writeBack(dir string, seed uint64) (stop func()) {
 				continue // it is gone
 			}
 			if info, err := f.Stat(); err == nil && info.Mode().IsRegular() && info.Size() > 0 {
+				if rng.IntN(8) == 0 { // all of the file, which is then read from the disk
+					unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
+				}
 				for range 1 + rng.IntN(3) {
 					// Logs have preallocated space at the end; pages far into it are not dirty.
 					page := rng.Int64N(min(info.Size(), 64<<10)/pageBytes + 1)
