@@ -103,9 +103,12 @@ func tablesOf(v *manifest.Version, level int, lower, upper []byte, probe *prefix
 		metas = metas[i:]
 	}
 	if upper != nil && len(metas) > 0 {
-		skipped := len(v.Levels[level]) - len(metas)
-		end, _ := v.FindTable(level, upper)
-		metas = metas[:max(0, min(len(metas), end+1-skipped))]
+		end := 0 // most ranges are short, and end in the same table
+		if bytes.Compare(base.UserKey(metas[0].Largest), upper) < 0 {
+			end, _ = v.FindTable(level, upper)
+			end -= len(v.Levels[level]) - len(metas)
+		}
+		metas = metas[:max(0, min(len(metas), end+1))]
 	}
 	if !probe.on && len(metas) > 0 && !probe.mayHoldRange(lower, upper, metas[0]) {
 		return nil // the range lies within the table
