@@ -477,7 +477,7 @@ func (r *run) checkCheckpoints(dir string, clock int) error {
 		if err != nil {
 			return broken("checkpoint %s: %w", c.name, err)
 		}
-		contents, err := (&siftStore{db}).Contents(nil)
+		contents, err := (&siftStore{db: db}).Contents(nil)
 		if err := errors.Join(err, db.Close()); err != nil {
 			return broken("checkpoint %s: %w", c.name, err)
 		}

@@ -154,6 +154,14 @@ func Forget(id int, err error) error {
 	return err
 }
 
+// Never returns ch, or a nil channel when the mutant is on.
+func Never[T any](id int, ch chan T) chan T {
+	if On(id) {
+		return nil
+	}
+	return ch
+}
+
 // PlusOne and MinusOne leave the 1 out when the mutant is on.
 type number interface {
 	~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~uintptr | ~float64
@@ -274,7 +282,11 @@ func (in *instrumenter) visit(n ast.Node) bool {
 	case *ast.FuncDecl:
 		in.fn = n.Name.Name
 	case *ast.CommClause:
-		// The communications of a select are left alone, because they decide which case is chosen.
+		// Receives are left alone, because they decide which case of a select is chosen. A send to a
+		// nil channel is never chosen.
+		if send, ok := n.Comm.(*ast.SendStmt); ok {
+			in.add("wake", send.Chan, "mutant.Never(%d, ", ")")
+		}
 		for _, s := range n.Body {
 			ast.Inspect(s, in.visit)
 		}

@@ -44,8 +44,8 @@ import (
 	"time"
 )
 
-// dirs are the packages that write and read durable data.
-var dirs = []string{".", "internal/manifest", "internal/record", "internal/wal", "internal/compact", "internal/vfs/os*.go", "internal/vfs/log_linux.go", "sstable", "internal/merge"}
+// dirs are the packages that write and read durable data, and those that wake goroutines.
+var dirs = []string{".", "internal/manifest", "internal/record", "internal/wal", "internal/compact", "internal/vfs/os*.go", "internal/vfs/log_linux.go", "sstable", "internal/merge", "internal/filtermem"}
 
 const module = "github.com/siftdb/sift"
 
