@@ -51,12 +51,14 @@ import (
 //	maintain    checkpoint.go, check.go, repair.go
 
 // DB is an open database, from Open or OpenMemory. It is safe for concurrent use, even during
-// Close: methods that are called during or after Close return ErrClosed, or zero results if they
-// return no error. Close it when it is no longer needed.
+// Close: methods that are called during or after Close return ErrClosed, unless their arguments or
+// options are an error of their own, or zero results if they return no error. Close it when it is
+// no longer needed.
 //
 // Lookups wait neither for writes nor for flushes or compactions. Writes take effect one after
 // another, in an order that all readers see and that recovery preserves. Writes that arrive
-// together share one log record and one fsync; all writes but those of Ingest go through the log.
+// together share one log record and one fsync. All changes go through the log, except those of
+// Ingest and the tables that DeleteRange drops, which are edits of the MANIFEST.
 // One goroutine flushes in the background, and another one compacts, one compaction at a time.
 type DB struct {
 	dir    string
@@ -242,8 +244,8 @@ func (d *DB) HasRanges(ranges []KeyRange) (has []bool, err error) { return d.has
 
 // NewIter returns an iterator over the current state, which the caller must close. o may be nil;
 // NewIter copies it. It returns ErrClosed after Close. Other errors are those of Get, without
-// ErrNotFound; NewIter or Iter.Err returns them. The first move of an iterator after many writes
-// in random order sorts them, which may take tens of milliseconds.
+// ErrNotFound; NewIter or Iter.Err returns them. After many writes in random order,
+// an iterator's first move sorts them, which may take tens of milliseconds.
 func (d *DB) NewIter(o *IterOptions) (*Iter, error) {
 	it, err := d.openIter(o, latest, nil)
 	if it == nil && err == nil {
@@ -413,7 +415,7 @@ func (d *DB) BuildFilters(ctx context.Context) (rewritten int, err error) {
 
 // Transact runs fn in a transaction with default TxOptions and commits it. The writes are
 // durable when Transact returns nil. If the commit finds a conflict, fn runs again in a
-// new transaction, so it should have no side effects that must not happen twice. While
+// new transaction, so it must be safe to run more than once. While
 // many transactions conflict, Transact runs them one after another, each on its caller's
 // goroutine, and commits several as one; each sees the writes of those before it. Transact
 // returns
@@ -456,8 +458,8 @@ func (d *DB) Checkpoint(dir string) error {
 }
 
 // ApproximateSize returns the approximate number of bytes on disk that the keys in [from, to)
-// take; nil means no bound. In each table it is exact to about a block at either end of the
-// range. It does not count entries in memtables, and counts unreadable tables as a whole.
+// take; nil means no bound. In each table it is accurate to about a block at either end of
+// the range. It does not count entries in memtables, and counts unreadable tables as a whole.
 // ApproximateSize loads the tables in which the range begins or ends if they have not been
 // loaded since Open, since it needs their indexes. It returns ErrClosed after Close, and no
 // other error.

@@ -24,12 +24,12 @@ import (
 // Errors match ErrLocked, ErrExists, ErrNotExist, ErrUnsupported if the database uses a
 // comparator other than LevelDB's default, or ErrCorruption if the MANIFEST or a log is
 // damaged, or a table is missing; Repair may help then. Others name an invalid field of o, or
-// are those of the file system. A damaged table does not make Open fail, but reads that need
-// it.
+// are those of the file system. Open succeeds even if a table is damaged; reads that need the
+// table fail.
 //
 // Open reads the logs and, unless ReadOnly is set, writes their contents to tables. It reads no
 // tables: the index of each is loaded when it is first needed, or in the background, level 0
-// first. The filters follow in the background; until then, lookups read blocks in vain.
+// first. The filters follow in the background; until then, lookups of absent keys read blocks.
 func Open(dir string, o *Options) (*DB, error) {
 	opts, err := o.resolve()
 	if err != nil {

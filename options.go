@@ -25,7 +25,7 @@ type Options struct {
 
 	// ReadOnly opens the database without changing anything on disk, except that it may create
 	// a missing LOCK file. Several processes can have one database open with ReadOnly, but only
-	// while no process has it open without. Writes, Flush, Compact, BuildFilters and Checkpoint
+	// while no process has it open for writing. Writes, Flush, Compact, BuildFilters and Checkpoint
 	// return ErrReadOnly. Open fails with ErrNotExist if there is no database. The contents of
 	// the logs are in memory, in addition to Memory.
 	ReadOnly bool
@@ -70,8 +70,8 @@ type Options struct {
 	// memory; see OpenMemory.
 	FS FS
 	// Lock is a lock on the directory that the caller holds, from LockDirectory. Open then takes
-	// no lock, and Close releases none. Nor does Open notice that the directory is already open with
-	// the same lock: a second writer would damage the database. Default: Open takes the lock.
+	// no lock, and Close releases none. Open then cannot detect that the directory is already open
+	// with the same lock: a second writer would damage the database. Default: Open takes the lock.
 	Lock *DirLock
 	// Events are callbacks for flushes, compactions, write stalls and failures.
 	Events Events
@@ -109,10 +109,10 @@ type Options struct {
 	// thirty-second of Memory if that is less; if Memory is set, the cache grows into what
 	// filters and indexes leave of it. Negative: no cache.
 	CacheBytes int64
-	// MapBytes is the maximum total size of the tables for which they are memory-mapped. Reading a
-	// block of a mapped table that is in the page cache takes no system call. If the tables are
-	// larger in total, none is mapped, since mapped pages that do not stay in memory cost more
-	// than they save. Mapped pages that were read count as resident memory of the process
+	// Tables are memory-mapped while their total size is at most MapBytes. Reading a block of a
+	// mapped table that is in the page cache takes no system call. If the tables are larger in
+	// total, none is mapped, since mapped pages that do not stay in memory cost more than they
+	// save. Mapped pages that were read count as resident memory of the process
 	// (RssFile), and as page cache: the system reclaims them when it needs them. Reading a
 	// truncated or unreadable file is an error, mapped or not. Negative: tables are not mapped.
 	// Systems other than Linux and macOS never map tables. Default: 1.25 times the memory that the
@@ -129,10 +129,10 @@ type Options struct {
 	// fit, the store chooses which parts of them to load, according to the lookups of absent keys
 	// that each table receives, and for range filters according to the scans of ranges in which
 	// the table has no key. It loads ribbon and range filters with more or fewer bits per key,
-	// others as a whole. The slabs from which large filters are allocated may add a quarter, and up
-	// to 8 MiB, or 20 MiB if FilterMemory is 128 MiB or more, and on Linux slabs that wait for
-	// the garbage collector another eighth, or 8 MiB; see sstable.FilterPool. Default: what Memory
-	// leaves, for filters other than range filters.
+	// others as a whole. The unused parts of the slabs from which large filters are allocated may add
+	// a quarter and 8 MiB, or 20 MiB if FilterMemory is 128 MiB or more. On Linux, slabs that wait
+	// for the garbage collector may add another eighth, or 8 MiB; see sstable.FilterPool. Default:
+	// what Memory leaves, for filters other than range filters.
 	FilterMemory int64
 	// MemtableBytes is the size at which a memtable is flushed to a table. Up to two full
 	// memtables wait for flushes while a third one fills, so three times as much memory may be in
@@ -211,17 +211,17 @@ func NewBlockCache(bytes int64) *BlockCache { return sstable.NewBlockCache(bytes
 type Prefixer = sstable.Prefixer
 
 // FixedPrefix returns the Prefixer whose prefixes are the first n bytes of keys. Shorter keys
-// have no prefix. An n below 1 stands for 1.
+// have no prefix. An n below 1 is treated as 1.
 func FixedPrefix(n int) Prefixer { return sstable.FixedPrefix(n) }
 
 // PrefixUpTo returns the Prefixer whose prefixes end with the n-th delimiter of keys: with '/'
 // and 2, the prefix of "user/17/name" is "user/17/". Keys with fewer delimiters have no prefix.
-// An n below 1 stands for 1.
+// An n below 1 is treated as 1.
 func PrefixUpTo(delimiter byte, n int) Prefixer { return sstable.PrefixUpTo(delimiter, n) }
 
 // EachPrefix returns a Prefixer for paths and URLs: filters contain each prefix of a key that
 // ends with the delimiter. With '/' these are "user/" and "user/17/" for "user/17/name". A scan
-// of all keys below a path, at any depth, then skips the tables that have none.
+// of all keys below a path, at any depth, then skips tables whose filters exclude the path.
 func EachPrefix(delimiter byte) Prefixer { return sstable.EachPrefix(delimiter) }
 
 // WriteOptions determine whether a write is durable when it returns. A nil *WriteOptions means

@@ -68,7 +68,7 @@ type TxOptions struct {
 	// NoSync is WriteOptions.NoSync for the commit.
 	NoSync bool
 	// Tries is the maximum number of attempts of TransactWith. An attempt runs the function
-	// once, rarely twice. Default, also if it is negative: 100.
+	// once, rarely twice. Default, and if it is negative: 100.
 	Tries int
 }
 
