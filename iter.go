@@ -393,7 +393,8 @@ func (it *Iter) Value() []byte {
 	return it.value
 }
 
-// Err returns the error that stopped the last move, or nil.
+// Err returns the error that stopped the last move, or nil. Errors are those of Get, without
+// ErrNotFound; after Close of the DB, ErrClosed if the move needs a file.
 func (it *Iter) Err() error { return it.db.closedErr(it.err) }
 
 // Close releases the iterator and returns Err. Closing again does nothing.

@@ -151,6 +151,7 @@ func (c *liveMergeCmd) Run(e *env) error {
 type liveQueryCmd struct {
 	elements
 	liveLimit
+	asJSON
 	Absent bool   `help:"Print the lines that are not in the filter instead of those that may be."`
 	Quiet  bool   `short:"q" help:"Print nothing but the summary."`
 	File   string `arg:"" help:"The filter."`
@@ -158,7 +159,8 @@ type liveQueryCmd struct {
 
 func (liveQueryCmd) Help() string {
 	return `Prints the lines of standard input that may be in the filter, or with --absent those
-that are certainly not in it. A summary goes to standard error.
+that are certainly not in it. A summary goes to standard error. With --json, prints
+only the summary.
 
 Examples:
 
@@ -182,7 +184,7 @@ func (c *liveQueryCmd) Run(e *env) error {
 			if maybe[i] {
 				found++
 			}
-			if maybe[i] == c.Absent || c.Quiet {
+			if maybe[i] == c.Absent || c.Quiet || c.JSON {
 				continue
 			}
 			if _, err := io.WriteString(e.out, line+"\n"); err != nil {
@@ -193,6 +195,12 @@ func (c *liveQueryCmd) Run(e *env) error {
 	})
 	if err != nil {
 		return err
+	}
+	if c.JSON {
+		return e.writeJSON(struct {
+			Lines int64 `json:"lines"`
+			Found int64 `json:"found"` // that may be in the filter
+		}{total, found})
 	}
 	_, err = fmt.Fprintf(e.err, "%s: %s may be in the filter, %s not\n", amount(total, "line"), count(found), count(total-found))
 	return err

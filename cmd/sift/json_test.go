@@ -75,6 +75,9 @@ func TestJSON(t *testing.T) {
 	if b := decode(t, mustSift(t, "a\nb\na\n", "filter", "live", "build", "--json", "bloom(items=100,fpr=0.001)", "-o", file)); b["lines"] != 3.0 || b["new"] != 2.0 || b["bytes"].(float64) == 0 {
 		t.Errorf("filter live build %v", b)
 	}
+	if q := decode(t, mustSift(t, "a\nb\nc\n", "filter", "live", "query", "--json", file)); q["lines"] != 3.0 || q["found"] != 2.0 {
+		t.Errorf("filter live query %v", q)
+	}
 	if m := decode(t, mustSift(t, "", "filter", "live", "merge", "--json", file, file, "-o", file+"2")); m["files"] != 2.0 || m["kind"] != "bloom" || m["count"] != 2.0 {
 		t.Errorf("filter live merge %v", m)
 	}
