@@ -550,6 +550,37 @@ func TestPowerCutAmongLogs(t *testing.T) {
 	mustClose(t, db)
 }
 
+// TestPowerCutDuringFlush: a power cut while Flush waits for tables leaves all earlier writes, since
+// the header of the new log proves that the logs before it are on disk.
+func TestPowerCutDuringFlush(t *testing.T) {
+	mem, o, blocked, release, _ := blockTables(t)
+	db := mustOpen(t, "db", o)
+	n := fillMemtables(t, db, 1) + 1
+	<-blocked
+	if err := db.Put(fmt.Appendf(nil, "key%03d", n), []byte("value"), NoSync); err != nil {
+		t.Fatal(err)
+	}
+	flushed := make(chan error, 1)
+	go func() { flushed <- db.Flush() }()
+	for end := time.Now().Add(time.Minute); !db.state.Load().mem.Empty(); runtime.Gosched() {
+		if time.Now().After(end) {
+			t.Fatal("Flush does not begin a new log")
+		}
+	}
+	for seed := range uint64(30) {
+		re := mustOpen(t, "db", uncached(mem.CrashImage(mem.NumOps(), vfstest.TearUnsynced(seed))))
+		if found := scanned(t, re); found != n {
+			t.Errorf("%d of %d keys are left", found, n)
+		}
+		mustClose(t, re)
+	}
+	release(nil)
+	if err := <-flushed; err != nil {
+		t.Error(err)
+	}
+	mustClose(t, db)
+}
+
 func scanned(t *testing.T, db *DB) (n int) {
 	t.Helper()
 	for _, err := range db.Scan(nil) {
