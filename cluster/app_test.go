@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -88,6 +89,7 @@ func noSnapshots(i int) *raft.Config {
 type group struct {
 	dir     string
 	servers []raft.Server
+	first   []raft.Server // those that create the group
 	test    testHooks
 	config  func(node int) *raft.Config
 	net     *network
@@ -102,13 +104,18 @@ func newGroup(t testing.TB, n int) *group {
 		id := fmt.Sprintf("n%d", i)
 		g.servers = append(g.servers, raft.Server{ID: raft.ServerID(id), Address: raft.ServerAddress(id)})
 	}
+	g.first = g.servers
 	return g
 }
 
 func (g *group) start(i int) error {
+	var first []raft.Server
+	if slices.Contains(g.first, g.servers[i]) {
+		first = g.first
+	}
 	n, err := Open(Options{
 		ID: string(g.servers[i].ID), Dir: filepath.Join(g.dir, string(g.servers[i].ID)), Apply: appendApply,
-		Transport: g.net.join(g.servers[i].Address), Bootstrap: g.servers, DB: small(), Raft: g.config(i),
+		Transport: g.net.join(g.servers[i].Address), Bootstrap: first, DB: small(), Raft: g.config(i),
 		SegmentBytes: 4 << 10, test: g.test,
 	})
 	if err != nil {

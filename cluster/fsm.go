@@ -51,6 +51,7 @@ type FSM struct {
 
 	members    []raft.Server // after the change at index configured
 	configured uint64
+	removals   chan removal // of the changes that Raft reports
 
 	test testHooks
 }
@@ -71,7 +72,7 @@ func OpenFSM(dir string, apply Apply, o *sift.Options) (*FSM, error) {
 	if apply == nil {
 		return nil, errors.New("cluster: the Apply function is nil")
 	}
-	f := &FSM{apply: apply, states: newStateDir(dir, o), moved: make(chan struct{}), failed: make(chan struct{}), swapped: make(chan struct{})}
+	f := &FSM{apply: apply, states: newStateDir(dir, o), moved: make(chan struct{}), failed: make(chan struct{}), swapped: make(chan struct{}), removals: make(chan removal, 16)}
 	s, err := f.states.open()
 	if err != nil {
 		return nil, err
@@ -229,17 +230,30 @@ func (f *FSM) execute(db *sift.DB, log *raft.Log) (reply any, cmdErr, err error)
 // StoreConfiguration implements raft.ConfigurationStore. Raft calls it for entries that change the
 // configuration. They count as applied, too.
 func (f *FSM) StoreConfiguration(index uint64, c raft.Configuration) {
-	f.configure(index, c)
+	removed := f.configure(index, c)
 	f.advance(index, 0)
+	for _, server := range removed {
+		select {
+		case f.removals <- removal{server, index}:
+		default: // nobody tells removed members, or many wait to be told
+		}
+	}
 }
 
-// configure records a change of the members.
-func (f *FSM) configure(index uint64, c raft.Configuration) {
+// configure records a change of the members, and returns those that it removes.
+func (f *FSM) configure(index uint64, c raft.Configuration) (removed []raft.Server) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if index >= f.configured {
-		f.members, f.configured = c.Servers, index
+	if index < f.configured {
+		return nil
 	}
+	for _, was := range f.members {
+		if !slices.ContainsFunc(c.Servers, func(s raft.Server) bool { return s.ID == was.ID }) {
+			removed = append(removed, was)
+		}
+	}
+	f.members, f.configured = c.Servers, index
+	return removed
 }
 
 // advance records that the log is applied up to seen, and that applied is the last command.

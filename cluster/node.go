@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -79,6 +78,7 @@ type Node struct {
 	snapshots *SnapshotStore
 	trans     *transport
 	id        raft.ServerID
+	protocol  raft.ProtocolVersion
 
 	barrier   chan struct{} // holds an element while a barrier is in progress
 	ledTerm   uint64        // a term in which all entries of earlier terms are applied; guarded by barrier
@@ -86,6 +86,7 @@ type Node struct {
 	closeErr  error
 	closing   chan struct{} // closed by Close
 	watched   chan struct{} // closed when the FSM is no longer watched
+	told      chan struct{} // closed when removed members are no longer told
 	endOnce   sync.Once
 	ended     chan struct{} // closed when Raft has ended
 }
@@ -113,7 +114,8 @@ func Open(o Options) (_ *Node, err error) {
 	// ignores it if the database is not behind it.
 	config.NoSnapshotRestoreOnStart = false
 
-	n := &Node{id: config.LocalID, trans: newTransport(o.Transport), closing: make(chan struct{}), watched: make(chan struct{}), ended: make(chan struct{}), barrier: make(chan struct{}, 1)}
+	n := &Node{id: config.LocalID, protocol: config.ProtocolVersion, trans: newTransport(o.Transport),
+		closing: make(chan struct{}), watched: make(chan struct{}), told: make(chan struct{}), ended: make(chan struct{}), barrier: make(chan struct{}, 1)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.closeStores())
@@ -143,6 +145,7 @@ func Open(o Options) (_ *Node, err error) {
 	}
 	go n.trans.receive(n.covers, n.fit, n.keepVote, n.candidate)
 	go n.watch()
+	go n.tellRemoved()
 	return n, nil
 }
 
@@ -236,12 +239,8 @@ func (n *Node) installed() (index, term uint64) {
 // removed node that requests votes while there is a leader is rejected because there is one. Raft
 // does not use the ID for anything else: it records votes by address.
 func (n *Node) candidate(id []byte) []byte {
-	f := n.raft.GetConfiguration()
-	if f.Error() != nil {
-		return id
-	}
 	instead := id
-	for _, s := range f.Configuration().Servers {
+	for _, s := range n.servers() {
 		if s.Suffrage != raft.Voter {
 			continue
 		}
@@ -290,28 +289,6 @@ func (n *Node) fit(a *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
 	}
 	b.LeaderCommitIndex = min(b.LeaderCommitIndex, last) // later entries may differ from the leader's
 	return &b
-}
-
-// keepVote drops from a request the first uncommitted configuration in which this node has no
-// vote, and what follows it; cut reports whether there is one. Raft's nodes do not campaign once
-// they have stored such a configuration. If the leader then fails, and no other voter has stored it
-// either, this node would reject the others, whose logs are shorter, and nobody would lead: see
-// section 4.2.2 of Ongaro's thesis. The new configuration can be committed without this node.
-func (n *Node) keepVote(a *raft.AppendEntriesRequest) (kept *raft.AppendEntriesRequest, cut bool) {
-	for i, e := range a.Entries {
-		if e.Type != raft.LogConfiguration || e.Index <= a.LeaderCommitIndex {
-			continue
-		}
-		votes := slices.ContainsFunc(raft.DecodeConfiguration(e.Data).Servers, func(s raft.Server) bool {
-			return s.ID == n.id && s.Suffrage == raft.Voter
-		})
-		if !votes {
-			b := *a // it may be the sender's
-			b.Entries = a.Entries[:i]
-			return &b, true
-		}
-	}
-	return a, false
 }
 
 // reconcile makes the log, the snapshot and the database consistent after a crash.
@@ -385,6 +362,7 @@ func (n *Node) Close() error {
 	n.closeOnce.Do(func() {
 		close(n.closing)
 		<-n.watched
+		<-n.told
 		n.closeErr = errors.Join(n.shutdown(), n.closeStores())
 	})
 	return n.closeErr
@@ -420,11 +398,7 @@ func (n *Node) FSM() *FSM { return n.fsm }
 // Holds returns the index up to which a node has the log, as far as this node knows. ok is false if
 // it does not know: only the leader of the current term does.
 func (n *Node) Holds(id raft.ServerID) (index uint64, ok bool) {
-	future := n.raft.GetConfiguration()
-	if future.Error() != nil {
-		return 0, false
-	}
-	for _, server := range future.Configuration().Servers {
+	for _, server := range n.servers() {
 		if server.ID == id {
 			return n.trans.holding(replica{id, server.Address}, n.raft.CurrentTerm())
 		}

@@ -24,13 +24,12 @@ func TestRemovalInterrupted(t *testing.T) {
 		}
 	}
 	in := g.node(leader).raft
-	removal := in.LastIndex() + 1
-	sent := g.net.watch(g.servers[removed].Address, removal)
+	sent := g.net.watch(g.servers[removed].Address, in.LastIndex()+1)
 	done := in.RemoveServer(g.servers[removed].ID, 0, 0)
 	select {
 	case <-sent:
 	case <-time.After(time.Minute):
-		t.Fatal("the removal does not reach the node")
+		t.Fatal("the removal does not reach the node: ", in.State())
 	}
 	if err := g.stop(leader); err != nil {
 		t.Fatal(err)
@@ -65,19 +64,72 @@ func TestDemotion(t *testing.T) {
 	if got := g.waitApplied(t); got["k"] != "v,w," {
 		t.Errorf("k is %q", got["k"])
 	}
-	for _, s := range servers(g.node(demoted)) {
-		if s.ID == g.servers[demoted].ID && s.Suffrage == raft.Voter {
-			t.Error("the node believes that it has a vote")
+	if n := g.node(demoted); n.votes(n.servers()) {
+		t.Error("the node believes that it has a vote")
+	}
+}
+
+// TestRemovedKnows: a node that is removed while it is running learns that, once the removal is
+// committed, and rejects writes.
+func TestRemovedKnows(t *testing.T) {
+	g := newGroup(t, 3)
+	g.config = noSnapshots
+	g.startAll(t)
+	g.propose(t, "k v")
+	g.waitApplied(t)
+	leader := g.leader(t)
+	removed := g.node((leader + 1) % 3)
+	if err := g.node(leader).raft.RemoveServer(removed.id, 0, 0).Error(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if members, _ := removed.fsm.Members(); len(members) == 2 && !removed.votes(members) {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the node does not learn that it has been removed")
 		}
 	}
 }
 
-func servers(n *Node) []raft.Server {
-	f := n.raft.GetConfiguration()
-	if f.Error() != nil {
-		return nil
+// TestJoinAfterRestart: a node that joins a group of one stores the first configuration, which it
+// is not in, from a leader that has restarted and does not know what is committed. The leader can
+// commit nothing without it.
+func TestJoinAfterRestart(t *testing.T) {
+	g := newGroup(t, 2)
+	both := g.servers
+	g.config, g.first = noSnapshots, both[:1]
+	if err := g.start(0); err != nil {
+		t.Fatal(err)
 	}
-	return f.Configuration().Servers
+	first := g.node(0)
+	for end := time.Now().Add(time.Minute); first.raft.State() != raft.Leader; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the node does not lead")
+		}
+	}
+	added := first.raft.LastIndex() + 1
+	first.raft.AddVoter(both[1].ID, both[1].Address, 0, 0) // it does not run yet
+	for end := time.Now().Add(time.Minute); first.raft.LastIndex() < added; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the change is not stored")
+		}
+	}
+	if err := g.stop(0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { g.stopAll(t) })
+	for i := range both {
+		if err := g.start(i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if list := g.propose(t, "k v"); list != "v," {
+		t.Errorf("k is %q", list)
+	}
+	if got := g.waitApplied(t); got["k"] != "v," {
+		t.Errorf("k is %q", got["k"])
+	}
 }
 
 // watch returns a channel that is closed when a node has answered a request with an entry.
