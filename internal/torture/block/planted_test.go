@@ -56,13 +56,13 @@ var planted = []struct {
 	{"a rotation by Flush, Ingest or Close does not sync the log", "",
 		[]plant.Edit{{File: "write.go", Old: "\tif err := c.log.Sync(); err != nil {\n\t\treturn c.fail(err)\n\t}\n\treturn c.rotateFor(0, false)", New: "\treturn c.rotateFor(0, false)"},
 			{File: "internal/wal/writer.go", Old: "\t\ts.sync() // only finishes it: everything is on disk\n", New: "\t\ts.Flushed()\n"}}},
-	{"a rotation does not sync the logs before", "",
+	{"a rotation does not sync the logs before", flushedSoon,
 		[]plant.Edit{{File: "write.go", Old: "\tif !ahead {\n\t\tif err := c.log.SyncSealed(); err != nil {\n\t\t\treturn c.fail(err)\n\t\t}\n\t}\n\tmem", New: "\tmem"}}},
-	{"Ingest does not wait for earlier logs", "",
+	{"Ingest does not wait for earlier logs", "the writes are in tables by then: it only reports that a sync has failed",
 		[]plant.Edit{{File: "ingest.go", Old: "\tif err := c.log.SyncSealed(); err != nil {\n\t\treturn c.fail(err)\n\t}\n\treturn nil", New: "\treturn nil"}}},
-	{"FILTERKEY is not synced before it is renamed", "",
+	{"FILTERKEY is not synced before it is renamed", costsReads,
 		[]plant.Edit{{File: "filterkey.go", Old: "err = f.Sync()", New: "err = nil"}}},
-	{"the directory is not synced after FILTERKEY was renamed", "",
+	{"the directory is not synced after FILTERKEY was renamed", costsReads,
 		[]plant.Edit{{File: "filterkey.go", Old: "return fsys.SyncDir(dir)", New: "return nil"}}},
 	{"nothing is ever synced but directories", "",
 		[]plant.Edit{{File: "internal/vfs/log_linux.go", Old: "err := control(l.f, func(fd uintptr) error { return unix.Fdatasync(int(fd)) })", New: "var err error"},
@@ -72,6 +72,15 @@ var planted = []struct {
 
 // nameGoesAlong is why missing directory syncs are not found here, although POSIX requires them.
 const nameGoesAlong = "on each of these file systems an fsync of a new file makes its name durable, too"
+
+const (
+	// flushedSoon is why unsynced logs before a new one are hardly found here. TestPowerCutDuringFlush
+	// of the root package holds the flush up.
+	flushedSoon = "their memtables are in tables a moment later"
+	// costsReads is why the loss of the secret is not found. The root package's TestFilterKeyDurable
+	// finds it.
+	costsReads = "without its secret a filter is not probed, which costs block reads and gives no wrong answer"
+)
 
 var (
 	plantedRun  = flag.Bool("planted", false, "plant the bugs and run the tests")
