@@ -104,6 +104,46 @@ func TestLimitFalls(t *testing.T) {
 	}
 }
 
+// TestChanged checks that a manager that has nothing to do, since all filters fit, acts when it is
+// notified that they no longer do.
+func TestChanged(t *testing.T) {
+	var pool sstable.FilterPool
+	a := newTable(t, &pool)
+	if err := a.Reader.LoadFilterSteps(len(a.Reader.FilterSteps())); err != nil {
+		t.Fatal(err)
+	}
+	all := pool.HeldBytes()
+	config := newManager(&pool, all, a).config
+	config.Capped = false
+	var limit atomic.Int64
+	limit.Store(all)
+	ran := make(chan bool, 1)
+	config.Budget = func() int64 {
+		pool.SetLimit(limit.Load())
+		select {
+		case ran <- true:
+		default:
+		}
+		return limit.Load()
+	}
+	loaded := make(chan struct{})
+	close(loaded)
+	config.Loaded = loaded
+	m := Start(config)
+	defer m.Close()
+	<-ran
+	if held := pool.HeldBytes(); held != all {
+		t.Fatalf("all filters fit, and %d of %d bytes are held", held, all)
+	}
+	limit.Store(all / 2)
+	m.Changed()
+	for end := time.Now().Add(time.Minute); pool.HeldBytes() > all/2; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d bytes are held, %d fit", pool.HeldBytes(), all/2)
+		}
+	}
+}
+
 // TestForgets checks that a table that has left the version loses its filter, and that the manager
 // keeps no table when all filters fit again.
 func TestForgets(t *testing.T) {
