@@ -39,20 +39,21 @@ import (
 
 // This file has all exported methods of DB. Their implementation is in:
 //
-//	open        open.go, recover.go, tableload.go, and internal/wal (replay)
-//	read        read.go, readmany.go, iter.go, iteropen.go, iterwalk.go, iterprefix.go, hasrange.go
+//	open        open.go, recover.go, table.go, tableload.go, and internal/wal (replay)
+//	read        snapshot.go, read.go, readmany.go, iter.go, iteropen.go, iterwalk.go,
+//	            iterprefix.go, hasrange.go
 //	write       write.go (group commit), writestall.go, ingest.go, and internal/wal (the log)
 //	transact    tx.go, transact.go, txjoint.go
 //	delete      deleterange.go, compactdeletions.go (compactions that drop tombstones)
 //	flush       flush.go, tablewrite.go
-//	compact     compactloop.go, compact.go, and internal/compact
-//	record      version.go (edits of the MANIFEST), obsolete.go (files that are removed)
+//	compact     compactloop.go, compact.go, background.go (waiting), retry.go, and internal/compact
+//	record      version.go (edits of the MANIFEST), obsolete.go, cleaner.go (files that are removed)
 //	memory      memory.go, filterplan.go, and internal/filtermem
 //	maintain    checkpoint.go, check.go, repair.go
 
 // DB is an open database, from Open or OpenMemory. It is safe for concurrent use, even during
-// Close: methods that are called during or after Close return ErrClosed, unless their arguments or
-// options are an error of their own, or zero results if they return no error. Close it when it is
+// Close: methods that are called during or after Close return ErrClosed, ErrReadOnly or
+// ErrBatchTooLarge where that applies, or zero results if they return no error. Close it when it is
 // no longer needed.
 //
 // Lookups wait neither for writes nor for flushes or compactions. Writes take effect one after

@@ -60,8 +60,8 @@ type Options struct {
 	KeyedFilters bool
 
 	// Prefix makes the filters contain key prefixes as well. An Iter whose range is within one
-	// prefix, as with IterOptions.Prefix, then skips the tables that have no key with it. It does
-	// not skip tables that were written without this option, or with another Prefixer. A prefix
+	// prefix, as with IterOptions.Prefix, then skips the tables whose filters exclude the prefix. It
+	// does not skip tables that were written without this option, or with another Prefixer. A prefix
 	// takes as much filter memory as a key. FixedPrefix, PrefixUpTo and EachPrefix return the
 	// usual extractors. Default: none.
 	Prefix Prefixer
