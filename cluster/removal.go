@@ -76,7 +76,7 @@ func (n *Node) tell(r removal) {
 	self := n.trans.EncodePeer(n.id, n.trans.LocalAddr())
 	args := &raft.AppendEntriesRequest{
 		RPCHeader: raft.RPCHeader{ProtocolVersion: n.protocol, ID: []byte(n.id), Addr: self},
-		Term:      entry.Term, Leader: self, LeaderCommitIndex: r.index,
+		Term:      entry.Term, LeaderCommitIndex: r.index,
 		PrevLogEntry: before.Index, PrevLogTerm: before.Term, Entries: []*raft.Log{&entry},
 	}
 	done := make(chan struct{})
