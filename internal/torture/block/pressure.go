@@ -5,6 +5,7 @@ package block
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -44,7 +45,7 @@ func startPressure() (*pressure, error) {
 		}
 	}
 	p.own = filepath.Join(p.home, fmt.Sprint("sift-block-", os.Getpid()))
-	if err := os.Mkdir(p.own, 0o755); err != nil {
+	if err := os.Mkdir(p.own, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
 	if _, err = os.Stat(filepath.Join(p.own, p.trigger)); err == nil {
@@ -77,5 +78,7 @@ func enter(dir string) error {
 func (p *pressure) stop() (times int, err error) {
 	close(p.end)
 	p.wg.Wait()
-	return p.times, errors.Join(enter(p.home), os.Remove(p.own))
+	err = enter(p.home)
+	_ = os.Remove(p.own) // if it is still busy, the next run uses it
+	return p.times, err
 }
