@@ -67,6 +67,7 @@ func (n *Node) tellRemoved() {
 	}
 }
 
+// tell sends a removal to the removed member once, and waits for the answer, or for Close.
 func (n *Node) tell(r removal) {
 	var entry, before raft.Log
 	err := errors.Join(n.log.GetLog(r.index, &entry), n.log.GetLog(r.index-1, &before))
