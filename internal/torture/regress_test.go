@@ -17,7 +17,8 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// TestRegress tests the smallest case of each defect that the tests of this package have found.
+// TestRegress tests the smallest case of each defect that the tests of this package have found, and
+// cases that no other test executes.
 func TestRegress(t *testing.T) {
 	for _, r := range []struct {
 		name string

@@ -42,8 +42,8 @@ func fastCommits(t *testing.T) *fileSystem {
 
 // TestFastCommitRace shows without sift what ext4 loses with fast_commit, and reports it. Two
 // goroutines each write a page of a file of their own, and sync it. When both syncs have returned,
-// the disk is copied as a power cut would leave it, and the copy is mounted. Pages are missing if the
-// two sync at a time, and none if they take turns.
+// the disk is copied as a power cut would leave it, and the copy is mounted. Pages are missing if
+// both sync at the same time, and none if they take turns.
 func TestFastCommitRace(t *testing.T) {
 	f := fastCommits(t)
 	for _, c := range []struct {
