@@ -24,10 +24,10 @@ const maxOpOverhead = wal.BatchHeaderLen + 1 + 2*binary.MaxVarintLen32
 // for use. A Batch is not safe for concurrent use. A copy shares the memory of the original: use
 // only one of them.
 //
-// The maximum Size of a batch is 1 GiB; keys and values have no other limit. A batch must also
-// fit into a memtable of at most 3.8e9 bytes, or 1.9e9 on 32-bit systems, where each operation
-// takes its key, its value and 31 bytes. A Batch ignores an operation that exceeds a limit, and all
-// later ones, and Write then rejects the batch with ErrBatchTooLarge.
+// The maximum Size of a batch is some 20 bytes less than 1 GiB; keys and values have no other
+// limit. A batch must also fit into a memtable of at most 3.8e9 bytes, or 1.9e9 on 32-bit systems,
+// where each operation takes its key, its value and 31 bytes. A Batch ignores an operation that
+// exceeds a limit, and all later ones, and Write then rejects the batch with ErrBatchTooLarge.
 type Batch struct {
 	data  []byte // header and operations; empty until the first operation
 	count uint32

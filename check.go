@@ -16,7 +16,8 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// CheckReport summarizes what Check read.
+// CheckReport summarizes what Check read. Entries and Keys are 0 unless every table is intact. If
+// the database cannot be opened, only Tables, Bytes and Faults are set.
 type CheckReport struct {
 	Tables, Logs    int    // files
 	Entries, Keys   uint64 // entries in tables and logs, and keys that reads find
@@ -28,9 +29,9 @@ type CheckReport struct {
 	Notes []string
 }
 
-// Check reads the whole database in dir and calls fault, on the caller's goroutine, for each
-// fault. It verifies all checksums, the order of the entries in each table, the key ranges
-// in the MANIFEST, the levels, that each table's filter has no false negatives, and that
+// Check reads the whole database in dir and calls fault, which must not be nil, on the caller's
+// goroutine, for each fault. It verifies all checksums, the order of the entries in each table, the
+// key ranges in the MANIFEST, the levels, that each table's filter has no false negatives, and that
 // a lookup of each key finds what a scan finds. It changes nothing, and takes the lock like a
 // read-only Open, for which it may create a missing LOCK file. It returns an error only if it
 // cannot continue, such as ctx.Err(), ErrLocked or ErrNotExist; faults are not errors.

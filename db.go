@@ -1,7 +1,7 @@
-// Package sift is a small LevelDB-compatible key-value store that hardly ever reads the disk
-// for an absent key. Every table has one filter over all its keys. The filters stay in
-// memory, and a lookup probes them, on every level, before it reads a block. A lookup of an
-// absent key usually costs a hash and a few cache lines.
+// Package sift is a small LevelDB-compatible key-value store that almost never reads the disk for
+// an absent key. Every table has one filter over all its keys. The filters stay in memory, and a
+// lookup probes them, on every level, before it reads a block. A lookup of an absent key usually
+// costs a hash and a few cache lines per level.
 //
 // The directory on disk is a LevelDB database: LevelDB and goleveldb open it, and sift
 // opens theirs.
@@ -14,8 +14,13 @@
 // GetMany belong to the caller. Slices from an Iter and from View must not be modified, and are
 // valid only as long as their comments say. Errors may be wrapped: compare them with errors.Is.
 //
-// Where options are passed, nil and zero fields mean the defaults. The zero values of DB,
-// Snapshot, Iter and Tx are not usable; that of Batch is an empty batch.
+// Where options are passed, nil and zero fields mean the defaults. The zero values of DB, Snapshot,
+// Iter and Tx are not usable; that of Batch is an empty batch.
+//
+// For users of pebble: Set is Put; Get copies the value, and View takes the place of Get with a
+// closer; SetBounds and SetOptions are Iter.Reset, which reads the current state unless the Iter is
+// from a Snapshot or a Tx; SeekPrefixGE is IterOptions.Prefix; an indexed batch is a Tx; Ingest
+// takes operations, and TableOps reads them from files; DeleteRange is a call, not part of a batch.
 package sift
 
 import (
@@ -52,9 +57,8 @@ import (
 //	maintain    checkpoint.go, check.go, repair.go
 
 // DB is an open database, from Open or OpenMemory. It is safe for concurrent use, even during
-// Close: methods that are called during or after Close return ErrClosed, ErrReadOnly or
-// ErrBatchTooLarge where that applies, or zero results if they return no error. Close it when it is
-// no longer needed.
+// Close. After Close, methods return ErrClosed (or ErrReadOnly or ErrBatchTooLarge, if those apply
+// too), and methods without an error return zero values.
 //
 // Lookups wait neither for writes nor for flushes or compactions. Writes take effect one after
 // another, in an order that all readers see and that recovery preserves. Writes that arrive
@@ -309,10 +313,11 @@ func (d *DB) writePooled(b *Batch, o *WriteOptions) error {
 	return err
 }
 
-// Write applies the operations of a batch atomically. Reads that begin after it returns
-// see them. A nil o means Sync. Write does not modify the batch; the caller can then modify it,
-// Reset it, or write it again. An empty batch is not written, and syncs nothing. Write may wait
-// while flushes or compactions are behind; see Options.L0Tables.
+// Write applies the operations of a batch atomically. Reads that begin after it returns see them. A
+// nil o means Sync. Write does not modify the batch; the caller can then modify it, Reset it, or
+// write it again. An empty batch is not written, and syncs nothing: to make earlier writes with
+// NoSync durable, call Flush. Write may wait while flushes or compactions are behind, see
+// Options.L0Tables, and for an Ingest.
 //
 // Write returns ErrBatchTooLarge, with nothing written, if the batch is too large;
 // ErrTryAgain, with nothing written, if there is no room for it at the moment; ErrReopen if
@@ -359,8 +364,11 @@ func (d *DB) DeleteRange(ctx context.Context, from, to []byte) error {
 // one. The operations are durable when Ingest returns nil.
 //
 // Ingest flushes first. Other writes wait until it returns, however long ops takes; reads do not
-// wait, and see either none of the operations or all. ops may read from the database, but must not
-// write to it. If ops panics, nothing is applied, and the panic propagates.
+// wait, and see either none of the operations or all. ops may read from the database. It must not
+// call methods that write or wait for writes, which would wait for Ingest: Put, Delete, Write,
+// Flush, Compact, DeleteRange, Ingest, Checkpoint, Close, and the commit of a transaction. If ops
+// panics, nothing is applied, and the panic propagates. ctx is checked between operations; it
+// interrupts neither ops nor the wait for another Ingest.
 //
 // Ingest returns an error that ops yields, an error if the keys do not ascend, ctx.Err() when ctx
 // ends, errors of the file system, and those of Flush. After ErrReopen, the next Open decides
@@ -383,11 +391,11 @@ func (d *DB) Flush() error {
 	return d.bg.waitFlushed()
 }
 
-// Compact flushes, and then compacts the tables that overlap [from, to], both bounds
-// inclusive, into the deepest level with such a table; nil means no bound. Afterwards, entries
-// that were deleted or overwritten before the call, and that no snapshot or transaction sees, are
-// gone, and every table in the range has the filter of its level. If from is after to, Compact
-// only flushes.
+// Compact flushes, and then compacts the tables that overlap [from, to] into the deepest level with
+// such a table; nil means no bound. Unlike elsewhere, to is inclusive. Afterwards, entries that
+// were deleted or overwritten before the call, and that no snapshot or transaction sees, are gone,
+// and every table in the range has the filter of its level. Compact does not rewrite a table only
+// to add prefixes or a range filter. If from is after to, Compact only flushes.
 //
 // Compact ends even under a constant stream of writes, since it ignores what is written after
 // the flush. It works in steps, interleaved with automatic compactions. When ctx ends it
@@ -402,14 +410,14 @@ func (d *DB) Compact(ctx context.Context, from, to []byte) error {
 	return d.do(ctx, c.step)
 }
 
-// BuildFilters rewrites every table whose filter is missing, corrupt, of an unknown family, or
-// not built by the policy that the options choose for its level. It compacts tables of level 0
-// into level 1, and rewrites others in place. It returns the number of tables rewritten. When ctx
-// ends it returns ctx.Err(). Other errors are those of Compact, and fs.ErrPermission if
+// BuildFilters rewrites every table whose filter is missing, corrupt, of an unknown family, or not
+// built by the policy that the options choose for its level. It compacts tables of level 0 into
+// level 1, and rewrites others in place. It returns the number of tables rewritten. When ctx ends
+// it returns ctx.Err(). Other errors are those of Compact, and fs.ErrPermission if
 // Options.KeyedFilters is set and the secret may not be read. After an error, completed tables
-// remain. BuildFilters skips tables that cannot be read; DB.Tables reports them. If tables of
-// level 0 can be compacted only together with such a table, BuildFilters rewrites all others and
-// then returns its error.
+// remain. BuildFilters does not rewrite a table only to add prefixes or a range filter. It skips
+// tables that cannot be read; DB.Tables reports them. If tables of level 0 can be compacted only
+// together with such a table, BuildFilters rewrites all others and then returns its error.
 func (d *DB) BuildFilters(ctx context.Context) (rewritten int, err error) {
 	return d.buildFilters(ctx)
 }
@@ -447,13 +455,14 @@ func (d *DB) Begin(o *TxOptions) (*Tx, error) {
 	return d.begin(o)
 }
 
-// Checkpoint creates a second database in dir, which must be missing or empty. It has the
-// contents of this database at some moment during the call, including writes that had not been
-// flushed or synced, and is durable when Checkpoint returns nil. Reads and writes continue
-// meanwhile. Tables are hard links, so Checkpoint is fast and takes no space until the two
-// databases diverge; dir must be on the same file system, that of Options.FS. After an error dir
-// may contain files, and is not usable as a database. Errors are those of Flush and of the file
-// system, and ErrExists if dir is not empty.
+// Checkpoint creates a second database in dir, which must be missing or empty. It has the contents
+// of this database at some moment during the call, including writes that had not been flushed or
+// synced, and is durable when Checkpoint returns nil. Reads and writes continue meanwhile. Tables
+// are hard links, so Checkpoint is fast and takes no space until the two databases diverge; dir
+// must be on the same file system, that of Options.FS, which must support hard links. The secret of
+// KeyedFilters is copied. After an error dir may contain files, and is not usable as a database:
+// empty it before another attempt. Errors are those of Flush and of the file system, and ErrExists
+// if dir is not empty.
 func (d *DB) Checkpoint(dir string) error {
 	return d.checkpoint(dir)
 }
@@ -490,14 +499,14 @@ func (d *DB) PlanFilters(budget int64) (FilterPlan, error) {
 }
 
 // Close cancels compactions, waits for lookups and writes that have begun, flushes, and releases
-// the lock. Callers that wait for a compaction get ErrClosed, as do writes that wait for one.
-// When Close returns nil, all writes are durable, including those with NoSync. Its errors are those
-// of Flush and of the file system. After an error the database is closed nevertheless, and the
-// next Open recovers from the log what was not flushed. Close iterators first: afterwards, moves
-// of an iterator that need a file fail with ErrClosed. Reads of a Snapshot or Tx that is still
-// open return ErrClosed, except for keys that the Tx itself has written; Tx.Commit returns
-// ErrClosed. Close does not wait for functions that were passed to View or Transact. A second
-// Close returns ErrClosed, without waiting for the first.
+// the lock. Callers that wait for a compaction get ErrClosed, as do writes that wait for one. When
+// Close returns nil, all writes are durable, including those with NoSync. Its errors are those of
+// Flush and of the file system. After an error the database is closed nevertheless, and the next
+// Open recovers from the log what was not flushed. Close iterators first: afterwards, moves of an
+// iterator that need a file fail with ErrClosed. Reads of a Snapshot or Tx that is still open
+// return ErrClosed, except for keys that the Tx itself has written; Tx.Commit returns ErrClosed.
+// Close ends a running Ingest once its ops yields or returns. It does not wait for functions that
+// were passed to View or Transact. A second Close returns ErrClosed, without waiting for the first.
 func (d *DB) Close() error {
 	if !d.closed.CompareAndSwap(false, true) {
 		return ErrClosed

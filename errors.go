@@ -30,8 +30,8 @@ var (
 	// ErrConflict: a transaction was not committed because other writes have changed what
 	// it read. Run it again.
 	ErrConflict = errors.New("sift: transaction conflict")
-	// ErrTxLimit: a transaction exceeded Options.TxBytes or Options.TxLifetime, and was
-	// not committed.
+	// ErrTxLimit: a transaction exceeded Options.TxBytes or Options.TxLifetime, and none of its
+	// writes was applied.
 	ErrTxLimit = errors.New("sift: transaction limit")
 
 	// errCheckAgain: the leader cannot tell whether there is a conflict; the transaction must
@@ -54,8 +54,9 @@ var (
 
 // Returned wherever a file is read.
 var (
-	// ErrCorruption is matched by every error about damaged data. errors.As with a
-	// *CorruptionError finds the file and the offset.
+	// ErrCorruption is matched by every error about damaged data. errors.As with a *CorruptionError
+	// finds the file and the offset, where they are known. An error about an intact block of an
+	// unknown type matches ErrUnsupported as well.
 	ErrCorruption = base.ErrCorruption
 	// ErrUnsupported is matched by errors about files that are well formed but of a kind that
 	// sift does not support, such as a table in RocksDB's format, or a MANIFEST with another

@@ -225,10 +225,9 @@ func ExampleOptions() {
 	dir := tempDir()
 	defer os.RemoveAll(dir)
 	db, err := sift.Open(dir, &sift.Options{
-		Filter:        filter.Bloom(12),                         // 12 bits per key everywhere,
-		LevelFilters:  []filter.Policy{filter.Bloom(8)},         // but 8 in level 0
-		BlockCache:    sift.NewBlockCache(64 << 20),             // may be shared
-		FilterReaders: []filter.Policy{filter.RocksDBBloom(10)}, // read what pebble wrote
+		Filter:       filter.Bloom(12),                 // 12 bits per key everywhere,
+		LevelFilters: []filter.Policy{filter.Bloom(8)}, // but 8 in level 0
+		BlockCache:   sift.NewBlockCache(64 << 20),     // may be shared
 	})
 	if err != nil {
 		log.Fatal(err)

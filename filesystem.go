@@ -24,9 +24,10 @@ import (
 //	SyncDir(dir string) error              makes creations, renames and removals durable
 //	Lock(name string, exclusive bool) (io.Closer, error)
 //
-// Lock does not wait: if the lock is held, its error is a *LockedError. Other errors
-// match fs.ErrNotExist and fs.ErrExist where they apply. Durability depends on Sync and
-// SyncDir. Only the host's file system maps logs and tables into memory.
+// Link fails if newname exists. Lock does not wait: if the lock is held, its error is a
+// *LockedError. Other errors match fs.ErrNotExist and fs.ErrExist where they apply. Durability
+// depends on Sync and SyncDir. Only the host's file system maps logs and tables into memory, and
+// creates the secret of KeyedFilters such that only its owner can read it.
 type FS = vfs.FS
 
 // File is an open file of an FS: an io.Writer that appends, an io.ReaderAt and an
@@ -44,11 +45,11 @@ type LockedError = vfs.LockedError
 // last as long as it does.
 func NewMemFS() FS { return vfs.NewRAM() }
 
-// OpenMemory opens an empty database in memory, for tests and caches. It behaves like one
-// from Open. Options.Memory does not limit the size of its files. The contents are gone after
-// Close. o may be nil. o.FS is ignored; with o.ReadOnly or o.ErrorIfMissing, the error matches
-// ErrNotExist. For a database in memory that can be reopened, set
-// Options.FS to a NewMemFS and call Open.
+// OpenMemory opens an empty database in memory, for tests and caches. It behaves like one from
+// Open. Options.Memory does not limit the size of its files. The contents are gone after Close. o
+// may be nil. o.FS is ignored, and o.Lock must be nil; with o.ReadOnly or o.ErrorIfMissing, the
+// error matches ErrNotExist. For a database in memory that can be reopened, set Options.FS to a
+// NewMemFS and call Open.
 func OpenMemory(o *Options) (*DB, error) {
 	var opts Options
 	if o != nil {
@@ -58,8 +59,9 @@ func OpenMemory(o *Options) (*DB, error) {
 	return Open("db", &opts)
 }
 
-// DirLock is the lock on a database directory. It excludes all other users of the
-// directory, in this process or another, including LevelDB and goleveldb.
+// DirLock is the lock on a database directory. An exclusive one excludes all other users of the
+// directory, a shared one those that write, in this process or another, including LevelDB and
+// goleveldb.
 type DirLock struct {
 	dir       string
 	exclusive bool

@@ -9,14 +9,15 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// Iter iterates in bytewise order over the keys that the database had when the Iter was created
-// or last Reset. Each move reports whether the iterator is at a key afterwards. If it is not, it
-// is before the first or after the last key of the range, and Err returns nil, or the move has
-// failed, and Err returns an error. A new Iter is before the first key, so a loop over Next needs
-// no First. From before the first key, Next moves to the first; from after the last, Prev moves to
-// the last. After a failure both return false until the next First, Last, SeekGE, SeekLT or Reset.
-// An Iter with bounds or a prefix ignores all other keys: SeekGE of a key before the range moves
-// to the first key of the range. The key of a seek may be the slice that Key has returned.
+// Iter iterates in bytewise order over the keys that the database had when the Iter was created or
+// last Reset. Each move reports whether the iterator is at a key afterwards. If it is not, it is
+// before the first or after the last key of the range, and Err returns nil, or the move has failed,
+// and Err returns an error. A new Iter is before the first key, so a loop over Next needs no First.
+// From before the first key, Next moves to the first; from after the last, Prev moves to the last.
+// After a failure both return false until the next First, Last, SeekGE, SeekLT or Reset. An Iter
+// with bounds or a prefix ignores all other keys: SeekGE of a key before the range moves to the
+// first key of the range, SeekLT of one after it to the last. The key of a seek may be the slice
+// that Key has returned.
 //
 // Key and Value return slices that must not be modified, and that are valid until the next
 // move, Reset or Close. An Iter is not safe for concurrent use; a database can have any number of

@@ -43,7 +43,8 @@ type Metrics struct {
 	Memory MemoryMetrics
 
 	// LogBytes counts the bytes that writes added to the log. FlushBytes and CompactWriteBytes
-	// count the bytes that flushes and compactions wrote to tables.
+	// count the bytes that flushes and compactions wrote to tables. The tables of an Ingest are in
+	// neither.
 	LogBytes, FlushBytes, CompactWriteBytes uint64
 	// CompactReadBytes counts bytes read by compactions.
 	CompactReadBytes uint64
@@ -61,7 +62,8 @@ type Metrics struct {
 	// TxCommits counts the committed transactions that wrote something, TxConflicts those that
 	// failed with ErrConflict.
 	TxCommits, TxConflicts uint64
-	// LastSequence is the sequence number of the last write.
+	// LastSequence is the sequence number of the last write. Each operation of a batch takes one,
+	// an Ingest one in all.
 	LastSequence uint64
 	// Recovery describes what Open found in the logs.
 	Recovery Recovery
@@ -126,7 +128,8 @@ func (m MemoryMetrics) Total() uint64 {
 
 // Recovery describes what Open found in the logs.
 type Recovery struct {
-	// Logs is the number of logs, Batches the number of batches in them.
+	// Logs is the number of logs, Batches the number of records in them: writes that were committed
+	// together are one record.
 	Logs, Batches int
 	// Torn lists the ends of logs, and of the MANIFEST, that Open has cut off: what remains of
 	// writes that a crash has interrupted. It also lists a log that is missing although the
@@ -260,8 +263,9 @@ type TableMetrics struct {
 	// Entries, Keys and Deletions count all entries, distinct keys, and tombstones. They are 0
 	// if the table does not record them, as LevelDB's tables do not.
 	Entries, Keys, Deletions uint64
-	// FilterPolicy is the policy that built the filter in use: "none" if there is no filter,
-	// "unknown" if the table does not record it.
+	// FilterPolicy is the policy that built the table's filter, loaded or not: "none" if there is
+	// no usable filter, the family's name for LevelDB's own filters, "unknown" if the table does
+	// not record it.
 	FilterPolicy string
 	FilterBytes  int     // size of the filter in memory
 	WrittenBytes int64   // size of all its units on disk

@@ -29,8 +29,8 @@ type Options struct {
 	// return ErrReadOnly. Open fails with ErrNotExist if there is no database. The contents of
 	// the logs are in memory, in addition to Memory.
 	ReadOnly bool
-	// ErrorIfExists makes Open fail with ErrExists if there is a database. It excludes
-	// ReadOnly.
+	// ErrorIfExists makes Open fail with ErrExists if there is a database. It cannot be combined
+	// with ReadOnly.
 	ErrorIfExists bool
 	// ErrorIfMissing makes Open fail with ErrNotExist if there is no database. Otherwise
 	// Open creates one.
@@ -50,20 +50,22 @@ type Options struct {
 	// nor the policies in Filter and LevelFilters know.
 	FilterReaders []filter.Policy
 	// KeyedFilters keys the filters with a secret that the database stores in the file FILTERKEY,
-	// so that someone who chooses keys cannot construct false positives. Use it if keys come
-	// from untrusted sources. It works with Bloom, Fuse, Ribbon and None. Once a database has a
-	// secret, all its new filters are keyed, whether the option is set or not; older tables get
-	// keyed filters when they are compacted, or from BuildFilters. Without permission to read the
-	// file, the database ignores keyed filters, and with this option writes tables without
-	// filters. If the file is missing or damaged, this option creates a new secret. Other
-	// programs and LevelDB can use the database as before.
+	// so that someone who chooses keys cannot construct false positives. Use it if keys come from
+	// untrusted sources. It works with Bloom, Fuse, Ribbon and None, and with filter.Range; Open
+	// rejects other policies. Once a database has a secret, new filters of these policies are keyed
+	// even if a later Open does not set the option. Older tables get keyed filters when they are
+	// compacted, or from BuildFilters. Without permission to read the file, the database ignores
+	// keyed filters, and with this option writes tables without filters. If the file is missing or
+	// damaged, this option creates a new secret. Other programs and LevelDB can use the database as
+	// before.
 	KeyedFilters bool
 
 	// Prefix makes the filters contain key prefixes as well. An Iter whose range is within one
-	// prefix, as with IterOptions.Prefix, then skips the tables whose filters exclude the prefix. It
-	// does not skip tables that were written without this option, or with another Prefixer. A prefix
-	// takes as much filter memory as a key. FixedPrefix, PrefixUpTo and EachPrefix return the
-	// usual extractors. Default: none.
+	// prefix, as with IterOptions.Prefix, then skips the tables whose filters exclude the prefix.
+	// The filters are probed when an Iter is created or Reset, not when it seeks, and only if its
+	// range has both bounds, as a Prefix does. It does not skip tables that were written without
+	// this option, or with another Prefixer. A prefix takes as much filter memory as a key.
+	// FixedPrefix, PrefixUpTo and EachPrefix return the usual extractors. Default: none.
 	Prefix Prefixer
 
 	// FS is the file system for the database. Default: the host's. NewMemFS returns one in
@@ -76,15 +78,18 @@ type Options struct {
 	// Events are callbacks for flushes, compactions, write stalls and failures.
 	Events Events
 
-	// RangeFilter builds a range filter for every table, such as filter.Range(12, 0). An Iter with
-	// bounds, HasRange and HasRanges then skip the tables whose range filter excludes the range,
-	// without reading a block. A range filter splits a key into a prefix and a number, and can
+	// RangeFilter builds a range filter for every table, such as filter.Range(12, 0). An Iter,
+	// HasRange and HasRanges then skip the tables whose range filter excludes the range, without
+	// reading a block, if the range has both bounds. The filters are probed when an Iter is created
+	// or Reset, not when it seeks. Set the option at every Open: otherwise the range filters that
+	// tables have are not used. A range filter splits a key into a prefix and a number, and can
 	// exclude ranges within one prefix. The prefix is that of Options.Prefix; without one, or with
 	// an EachPrefix, each table chooses a prefix that suits its keys. The number consists of the
 	// next 8 bytes or, if not all 256 bytes occur at each position, of as many bytes as fit: 19
 	// decimal digits, 16 hexadecimal ones. A range filter is loaded on first use and then stays in
-	// memory; with FilterMemory, it counts against that. Older tables get one when they are
-	// compacted. Default: none.
+	// memory; with FilterMemory, it counts against that. Older tables get one when a compaction
+	// rewrites them. A compaction keeps all keys of a table in memory while it builds one. Default:
+	// none.
 	RangeFilter filter.RangePolicy
 
 	// Performance.
@@ -92,12 +97,12 @@ type Options struct {
 	// Memory limits what the database adds to the memory of the process, including the overhead of
 	// Go's garbage collector with GOGC at its default. The store divides it between memtables,
 	// indexes, filters and, if Memory is set and CacheBytes is not, the block cache; if not all
-	// filters fit, it loads the parts that save the most reads. Sizes that the options below set
-	// are part of it. Newly loaded indexes may exceed it until the store divides the memory again,
-	// in the background. It does not limit range filters, transactions (see TxBytes), batches
-	// larger than a memtable, and open iterators. The database takes that much only if filters
-	// and indexes need it. At least 1 MiB. Default: half of the memory that the process may use,
-	// according to its container, its machine and GOMEMLIMIT. The limit of a container, or of
+	// filters fit, it loads the parts that save the most reads. The sizes that the options below
+	// set count against it. Newly loaded indexes may exceed it until the store divides the memory
+	// again, in the background. It does not limit range filters, transactions (see TxBytes),
+	// batches larger than a memtable, and open iterators. The database takes that much only if
+	// filters and indexes need it. At least 1 MiB. Default: half of the memory that the process may
+	// use, according to its container, its machine and GOMEMLIMIT. The limit of a container, or of
 	// another control group on Linux, is the lowest memory.max or memory.high of the group and of
 	// those above it that are visible; with version 1 of control groups, memory.limit_in_bytes.
 	Memory int64
@@ -127,12 +132,12 @@ type Options struct {
 	MaxOpenFiles int
 	// FilterMemory is the maximum memory of filters, range filters included. If not all filters
 	// fit, the store chooses which parts of them to load, according to the lookups of absent keys
-	// that each table receives, and for range filters according to the scans of ranges in which
-	// the table has no key. It loads ribbon and range filters with more or fewer bits per key,
-	// others as a whole. The unused parts of the slabs from which large filters are allocated may add
-	// a quarter and 8 MiB, or 20 MiB if FilterMemory is 128 MiB or more. On Linux, slabs that wait
-	// for the garbage collector may add another eighth, or 8 MiB; see sstable.FilterPool. Default:
-	// what Memory leaves, for filters other than range filters.
+	// that each table receives, and for range filters according to the scans of ranges in which the
+	// table has no key. It loads ribbon and range filters with more or fewer bits per key, others
+	// as a whole. Filters may take more memory than that: a quarter and 8 MiB, or 20 MiB from 128
+	// MiB on, for unused parts of the slabs from which large filters are allocated, and on Linux
+	// another eighth, or 8 MiB if that is more, for slabs that await garbage collection; see
+	// sstable.FilterPool. Default: what Memory leaves, for filters other than range filters.
 	FilterMemory int64
 	// MemtableBytes is the size at which a memtable is flushed to a table. Up to two full
 	// memtables wait for flushes while a third one fills, so three times as much memory may be in
@@ -165,11 +170,12 @@ type Options struct {
 	// TxBytes is the maximum memory of a transaction in bytes, for its writes and for the keys
 	// and ranges that it has read. From 1 KiB to 1 GiB. Default: 64 MiB.
 	TxBytes int
-	// TxLifetime is the maximum lifetime of a transaction. Flushes and compactions may drop
-	// entries that an older transaction would read: it fails with ErrTxLimit, and never commits.
-	// Negative: no limit. Default: a minute.
+	// TxLifetime is the maximum lifetime of a transaction. Flushes and compactions may drop entries
+	// that an older transaction would read: its reads then fail with ErrTxLimit, as does its Commit
+	// if it has written anything. Negative: no limit. Default: a minute.
 	TxLifetime time.Duration
-	// DisableCompression stores data blocks uncompressed. Default: snappy.
+	// DisableCompression stores blocks uncompressed. Default: data and index blocks are compressed
+	// with snappy.
 	DisableCompression bool
 	// DisableAutoCompaction leaves compaction to calls of Compact. The number of tables then
 	// does not delay writes.
@@ -197,9 +203,9 @@ func init() {
 	}
 }
 
-// BlockCache is a cache of uncompressed data blocks with a capacity in bytes. Databases can
-// share one. It is safe for concurrent use and need not be closed. See sstable.BlockCache for its
-// methods.
+// BlockCache is a cache of uncompressed data blocks with a capacity in bytes. Databases can share
+// one. Make one with NewBlockCache. It is safe for concurrent use and need not be closed. See
+// sstable.BlockCache for its methods.
 type BlockCache = sstable.BlockCache
 
 // NewBlockCache returns a cache with the given capacity in bytes; with 0 or less it caches
@@ -227,10 +233,10 @@ func EachPrefix(delimiter byte) Prefixer { return sstable.EachPrefix(delimiter) 
 // WriteOptions determine whether a write is durable when it returns. A nil *WriteOptions means
 // Sync.
 type WriteOptions struct {
-	// NoSync lets the write return once it has been passed to the operating system. It survives
-	// a crash of the program, but loss of power may lose the last writes. Only the last writes
-	// can be lost: if a write is there after a crash, so are all earlier ones. A later write
-	// with Sync, Flush and Close make it durable.
+	// NoSync lets the write return once it has been passed to the operating system. It then
+	// survives a crash of the program; a crash of the machine may lose the most recent writes, and
+	// only those: if a write is there afterwards, so are all earlier ones. A later write with Sync,
+	// Flush or Close makes it durable.
 	NoSync bool
 }
 

@@ -15,13 +15,13 @@ import (
 
 // TableOps returns the contents of table files as operations in ascending key order, for Ingest:
 // files that an sstable.Writer, sift, LevelDB or goleveldb has written. Of several entries for a
-// key, the one with the highest sequence number counts; between equal ones, that of the earlier
-// path. A tombstone becomes a deletion. The sequence numbers are not kept, since Ingest assigns a
-// new one.
+// key, the one with the highest sequence number counts; between equal ones, a value counts before a
+// tombstone, and otherwise that of the earlier path. A tombstone becomes a deletion. The sequence
+// numbers are not kept, since Ingest assigns a new one.
 //
-// The files are opened when the iteration begins, all at the same time, and closed when it ends.
-// The slices of an Op are valid until the next one. An error of the file system, or one that wraps
-// ErrCorruption, ends the iteration.
+// paths are on the host's file system. The files are opened when the iteration begins, all at the
+// same time, and closed when it ends. The slices of an Op are valid until the next one. An error of
+// the file system, or one that matches ErrCorruption or ErrUnsupported, ends the iteration.
 func TableOps(paths ...string) iter.Seq2[Op, error] {
 	return func(yield func(Op, error) bool) {
 		more := true

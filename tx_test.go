@@ -747,9 +747,9 @@ func TestTransact(t *testing.T) {
 	}
 
 	// Conflicts are not retried after ctx is canceled.
-	cancelled, cancel := context.WithCancel(ctx)
+	canceled, cancel := context.WithCancel(ctx)
 	tries = 0
-	err = x.db.Transact(cancelled, func(tx *sift.Tx) error {
+	err = x.db.Transact(canceled, func(tx *sift.Tx) error {
 		if tries == 5 {
 			cancel()
 		}
@@ -758,7 +758,7 @@ func TestTransact(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || tries != 6 {
 		t.Errorf("Transact with a canceled context: %v after %d tries", err, tries)
 	}
-	if err := x.db.Transact(cancelled, func(*sift.Tx) error { t.Error("the function runs although the context is canceled"); return nil }); !errors.Is(err, context.Canceled) {
+	if err := x.db.Transact(canceled, func(*sift.Tx) error { t.Error("the function runs although the context is canceled"); return nil }); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 

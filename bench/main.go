@@ -160,7 +160,7 @@ func (c *showCmd) Run(s *streams) error {
 
 type readmeCmd struct {
 	Result string   `default:"results/result.json" help:"The result." type:"existingfile"`
-	Files  []string `name:"file" default:"../README.md,../docs/benchmarks.md,../docs/filters.md" help:"The documents with the markers."`
+	Files  []string `name:"file" default:"../README.md,../docs/benchmarks.md,../docs/filters.md,../docs/speed.md" help:"The documents with the markers."`
 	Check  bool     `help:"Change nothing; fail if the tables differ from the result."`
 	Names  bool     `help:"Only list the names of the markers."`
 }

@@ -65,9 +65,9 @@ type testHooks struct {
 	unstable      error                  // what the log's Set and SetUint64 return
 }
 
-// OpenFSM opens the database of a node in dir, which it creates if necessary. o may be nil; its
-// FS, ReadOnly and the limits of transactions are not used. Snapshots that are taken into a
-// SnapshotStore on the same file system are hard links.
+// OpenFSM opens the database of a node in dir, which it creates if necessary. o may be nil; its FS,
+// Lock, ReadOnly, ErrorIfExists, ErrorIfMissing, TxBytes and TxLifetime are not used. Snapshots
+// that are taken into a SnapshotStore on the same file system are hard links.
 func OpenFSM(dir string, apply Apply, o *sift.Options) (*FSM, error) {
 	if apply == nil {
 		return nil, errors.New("cluster: the Apply function is nil")

@@ -23,7 +23,8 @@ var (
 	// ErrUnknown: the command may have been applied, may be applied later, or may never be applied.
 	// The cause is wrapped.
 	ErrUnknown = errors.New("cluster: it is unknown whether the command was applied")
-	// ErrClosed: the node has been closed.
+	// ErrClosed: the node has been closed. ReadStale returns sift.ErrClosed instead, and Propose an
+	// ErrUnknown that wraps ErrClosed if the command may have been replicated.
 	ErrClosed = raft.ErrRaftShutdown
 	// ErrTooLarge: the command has more than MaxCommandBytes, and is not applied.
 	ErrTooLarge = errors.New("cluster: the command is too large")
@@ -48,7 +49,7 @@ type Options struct {
 	// Each of the first members may list all of them, in the same order. A node that joins later
 	// lists none; Raft().AddVoter adds it.
 	Bootstrap []raft.Server
-	// DB configures the database; may be nil.
+	// DB configures the database; may be nil. See OpenFSM for the fields that are not used.
 	DB *sift.Options
 	// Raft configures Raft. Default: Defaults. LocalID is set to ID.
 	Raft *raft.Config
@@ -413,6 +414,9 @@ func (n *Node) Leader() (raft.ServerAddress, raft.ServerID) { return n.raft.Lead
 // node. Only the leader can do this: other nodes return ErrNotLeader at once. If the error is nil
 // or was returned by Apply, the command is on disk in the logs of a majority, and applied here. An
 // error that matches ErrUnknown means that the command may or may not be applied, possibly later.
+// ErrNotLeader, raft.ErrEnqueueTimeout and raft.ErrLeadershipTransferInProgress mean that it never
+// is. command must not be modified until Propose returns, and never after ErrUnknown: it may still
+// be in use.
 func (n *Node) Propose(ctx context.Context, command []byte) (any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -19,12 +19,13 @@ type Policy interface {
 	Family() string
 	// NewWriter returns an empty writer.
 	NewWriter() Writer
-	// Open checks units that a writer of this family has written and returns a reader
-	// over them. It takes all units or a non-empty prefix of them. The reader aliases the
-	// units, which must not change while it is in use. Nothing but the reader's methods may
-	// read the units after Open: they may lie outside Go's heap and be freed when the filter
-	// is dropped. An error means that the units cannot be trusted; the caller then proceeds
-	// as if there were no filter.
+	// Open checks units that a writer of this family has written and returns a reader over them. It
+	// takes all units or a non-empty prefix of them. The reader aliases the units, which must not
+	// change while it is in use; it may copy units that are not aligned to cache lines. Nothing but
+	// the reader's methods may read the units after Open: they may lie outside Go's heap and be
+	// freed when the filter is dropped. An error, which should match ErrDamaged or
+	// ErrUnknownFamily, means that the units cannot be trusted; the caller then proceeds as if
+	// there were no filter.
 	Open(units [][]byte) (Reader, error)
 }
 
@@ -37,10 +38,10 @@ type Writer interface {
 	// NumKeys returns the number of keys added since the last Finish. Duplicates may or
 	// may not count.
 	NumKeys() int
-	// Finish returns the filter over the keys added since the last Finish, as one or
-	// more units, and empties the writer. The caller owns the units. Finish fails if
-	// there are too many keys; the writer is then empty, too. A filter over no keys may
-	// exclude every key.
+	// Finish returns the filter over the keys added since the last Finish, as one or more units
+	// (none if the policy is None), and empties the writer. The caller owns the units. Finish fails
+	// if there are too many keys; the writer is then empty, too. A filter over no keys may exclude
+	// every key.
 	Finish() ([][]byte, error)
 }
 
@@ -67,9 +68,9 @@ type BytesReader interface {
 	MayContainBytes(key []byte) bool
 }
 
-// Key is a key together with its hash, so that a lookup hashes the key once, however many
-// filters it probes. Make one with NewKey: the zero Key has the wrong hash for an empty
-// key. A Key aliases the key's bytes.
+// Key is a key together with its hash, so that a lookup hashes the key once, however many filters
+// it probes. Make one with NewKey: some policies use the bytes, others the hash, and the zero Key
+// has the wrong hash for an empty key. A Key aliases the key's bytes.
 type Key struct {
 	Bytes []byte
 	Hash  uint64

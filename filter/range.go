@@ -24,9 +24,10 @@ type RangePolicy interface {
 	Family() string
 	// NewWriter returns an empty writer.
 	NewWriter() RangeWriter
-	// Open checks a block that a writer of the family has written and returns a reader over
-	// it, which aliases it. An error means that the block cannot be trusted; the caller then
-	// proceeds as if there were no filter.
+	// Open checks a block that a writer of the family has written and returns a reader over it,
+	// which aliases it. Its error matches ErrDamaged if the block is damaged, and ErrUnknownFamily
+	// if it is of another family or belongs to another secret; the caller then proceeds as if there
+	// were no filter.
 	Open(block []byte) (RangeReader, error)
 }
 
@@ -64,9 +65,9 @@ const (
 	maxRangeShift = 56
 )
 
-// Range returns the policy for range filters with bitsPerKey bits per key, 4 to 32. Their
-// false positive rate for ranges of up to L numbers is at most L/2^(bitsPerKey-2), for any
-// keys and any ranges, even right next to a key.
+// Range returns the policy for range filters with bitsPerKey bits per key, 4 to 32. Their false
+// positive rate for ranges of up to L numbers is at most L/2^(bitsPerKey-2), for any keys and any
+// ranges, even right next to a key. Building a filter takes 24 bytes of memory per key.
 //
 // The filters ignore the lowest dropBits bits, 0 to 56, of each number. L then counts units
 // of 2^dropBits numbers, those at both ends included, and a range that shares a unit with a

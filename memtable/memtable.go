@@ -75,11 +75,11 @@ func (m *Memtable) Reserve(n int) bool {
 	}
 }
 
-// Add inserts an entry, and copies key and value. hash is the hash of the user key that callers pass
-// to MayContain and Find. The caller must have reserved EntrySize(len(key), len(value)) bytes;
-// without a reservation Add may fail with ErrFull, and may make other Adds fail. A tombstone keeps
-// the value that it is given. No two entries may have the same key and seq, and no two concurrent Adds
-// the same key.
+// Add inserts an entry of kind sstable.KindSet or KindDelete, and copies key and value. hash is the
+// hash of the user key that callers pass to MayContain and Find. The caller must have reserved
+// EntrySize(len(key), len(value)) bytes; without a reservation Add may fail with ErrFull, and may
+// make other Adds fail. A tombstone keeps the value that it is given. No two entries may have the
+// same key and seq, and no two concurrent Adds the same key.
 func (m *Memtable) Add(hash, seq uint64, kind base.Kind, key, value []byte) error {
 	l := &m.list
 	height := l.newHeight()

@@ -16,6 +16,10 @@
 //	newest := (1<<56-1)<<8 | uint64(sstable.KindSet)
 //	ikey := binary.LittleEndian.AppendUint64(slices.Clone(userKey), newest)
 //
+// To split a key that an iterator returns:
+//
+//	userKey, trailer := ikey[:len(ikey)-8], binary.LittleEndian.Uint64(ikey[len(ikey)-8:])
+//
 // A seek to fewer than 8 bytes panics.
 //
 // Errors about damage are of type *sift.CorruptionError and match sift.ErrCorruption. Errors about

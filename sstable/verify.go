@@ -314,8 +314,8 @@ type DataBlockInfo struct {
 // NumDataBlocks returns the number of data blocks.
 func (r *Reader) NumDataBlocks() int { return r.numBlocks }
 
-// DataBlock reads and describes data block i, from 0 to NumDataBlocks()-1. It reads the file, not
-// the cache.
+// DataBlock reads and describes data block i. It reads the file, not the cache. REQUIRES: 0 <= i <
+// NumDataBlocks().
 func (r *Reader) DataBlock(i int) (DataBlockInfo, error) {
 	x, err := r.loadIndex()
 	if err != nil {

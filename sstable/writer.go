@@ -64,9 +64,9 @@ type TableInfo struct {
 //
 //	Add* Finish
 //
-// It writes to its io.Writer as blocks fill up, at most a block at a time, so that should be
-// buffered. The caller flushes, syncs and closes it. A Writer is not safe for concurrent use. After
-// an error all calls return that error, and the output is useless.
+// It writes to its io.Writer as blocks fill up, at most a block at a time: pass a bufio.Writer. The
+// caller flushes, syncs and closes it. A Writer is not safe for concurrent use. After an error all
+// calls return that error, and the output is useless.
 type Writer struct {
 	w        io.Writer
 	opts     WriterOptions

@@ -36,9 +36,9 @@ var contests = []contest{
 	{"", result.CPU, Figure},
 }
 
-var contestTitles = map[string]string{
+var measureTitles = map[string]string{
 	result.OpsPerSec: "ops/s", result.CPU: "CPU µs", result.WriteAmp: "write amplification", result.Space: "bytes a key on disk",
-	result.Peak: "peak MB", result.OpenTime: "ms",
+	result.Peak: "peak MB", result.OpenTime: "ms", result.BlockReads: "block reads / 1,000",
 }
 
 // behind lists where another store is ahead of sift with its default filters.
@@ -68,11 +68,7 @@ func (s source) behind() *Table {
 			all++
 			if others := s.aheadOf(r, c.unit); len(others) > 0 {
 				lost++
-				name := r.Benchmark
-				if r.State != "" {
-					name += ", " + r.State
-				}
-				t.Rows = append(t.Rows, []string{name, contestTitles[c.unit], c.show(own.Median), strings.Join(others, "; ")})
+				t.Rows = append(t.Rows, []string{titleOf(r), measureTitles[c.unit], c.show(own.Median), strings.Join(others, "; ")})
 			}
 		}
 	}
@@ -100,9 +96,9 @@ func (s source) aheadOf(own *result.Row, unit string) []string {
 		if math.IsNaN(theirs) || theirs <= 0 || mine <= 0 {
 			continue
 		}
-		ratio, apart := mine/theirs, spread.Max < ownSpread.Min
+		ratio, apart := timesAsGood(theirs, mine, unit), spread.Max < ownSpread.Min
 		if result.UnitOf(unit).Better > 0 {
-			ratio, apart = theirs/mine, spread.Min > ownSpread.Max
+			apart = spread.Min > ownSpread.Max
 		}
 		if ratio > 1+ahead && apart {
 			if _, seen := best[name]; !seen {
@@ -118,7 +114,7 @@ func (s source) aheadOf(own *result.Row, unit string) []string {
 		return 1
 	})
 	for i, name := range names {
-		names[i] = name + " " + Figure(best[name]) + " ×"
+		names[i] = name + " " + Figure(best[name]) + "×"
 	}
 	return names
 }

@@ -100,7 +100,7 @@ func sample() *result.File {
 }
 
 func TestTables(t *testing.T) {
-	want := []string{"absent", "versus", "behind", "present", "scans", "writes", "places", "ycsb", "memory", "growth", "levels", "filters", "filters-text", "probes", "probes-text", "plan"}
+	want := []string{"absent", "versus", "goals", "behind", "present", "scans", "writes", "places", "ycsb", "memory", "growth", "levels", "filters", "filters-text", "probes", "probes-text", "plan"}
 	var got []string
 	for _, table := range Tables(sample()) {
 		got = append(got, table.Name)
@@ -123,11 +123,30 @@ func TestVersus(t *testing.T) {
 	got := Tables(sample())[1].Markdown()
 	for _, want := range []string{
 		"| CPU time per absent key | sift | pebble | bbolt, one transaction |\n",
-		"| settled | 1.00 µs | × 3.0 | × 5.0 |\n", "| compacted | 1.00 µs | × 3.0 | × 5.0 |\n",
+		"| settled | 1.00 µs | 3.0× | 5.0× |\n", "| compacted | 1.00 µs | 3.0× | 5.0× |\n",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no line %q in\n%s", want, got)
 		}
+	}
+}
+
+// TestGoals checks a goal that is met, one that is missed, one for a figure of sift's own, and that
+// of a measure of which more is better.
+func TestGoals(t *testing.T) {
+	got := Tables(sample())[2].Markdown()
+	for _, want := range []string{
+		"| readmissing, settled | CPU µs | pebble, SeekPrefixGE | 4.00× | 4.00× |\n",
+		"| readmissing, settled | CPU µs | pebble | 25.0× | 3.00×, missed |\n",
+		"| readmissing, compacted | block reads / 1,000 | – | at most 1.20 | 10.0, missed |\n",
+		"| fillseq | ops/s | pebble | 1.20× | 0.60×, missed |\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no line %q in\n%s", want, got)
+		}
+	}
+	if strings.Contains(got, "rocksdb") {
+		t.Errorf("a goal against a store that was not measured:\n%s", got)
 	}
 }
 

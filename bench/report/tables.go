@@ -19,7 +19,7 @@ func Tables(f *result.File) []*Table {
 	s := source{f}
 	var tables []*Table
 	for _, make := range []func() *Table{
-		s.absent, s.versus, s.behind, s.present, s.scans, s.writes, s.places, s.mixed, s.memory, s.growth, s.levels,
+		s.absent, s.versus, s.goals, s.behind, s.present, s.scans, s.writes, s.places, s.mixed, s.memory, s.growth, s.levels,
 		of(s.filters, data.Random), of(s.filters, data.Text), of(s.probes, data.Random), of(s.probes, data.Text), s.plan,
 	} {
 		if t := make(); len(t.Rows) > 0 {
@@ -65,8 +65,8 @@ func (s source) absent() *Table {
 // large is the end of the names of stores that have as much memory as sift, not as large a cache.
 const large = "-large"
 
-// versus compares sift with the others at equal memory: for each, the fastest way of its usual
-// configuration.
+// versus compares sift with the others at equal memory, each with its own filter, in its fastest
+// way.
 func (s source) versus() *Table {
 	t := &Table{
 		Name:   "versus",
@@ -82,16 +82,16 @@ func (s source) versus() *Table {
 	readers := s.readers("readmissing", result.CPU, settled)
 	seen := map[string]bool{own.store: true}
 	for _, who := range readers {
-		name := strings.TrimSuffix(who.store, large)
-		larger := slices.ContainsFunc(readers, func(r reader) bool { return r.store == who.store+large })
-		if larger || seen[name] || strings.ContainsAny(name, ":-") {
+		name, _, _ := strings.Cut(who.store, "-")
+		larger := slices.ContainsFunc(readers, func(r reader) bool { return r.store == name+large })
+		if larger && who.store != name+large || seen[name] || strings.Contains(name, ":") {
 			continue
 		}
 		seen[name] = true
-		t.Header = append(t.Header, label(result.Key{Store: name, Mode: who.mode}))
+		t.Header = append(t.Header, label(result.Key{Store: strings.TrimSuffix(who.store, large), Mode: who.mode}))
 		for i, state := range states {
 			ratio := median(s.of(who, "readmissing", state), result.CPU) / median(s.of(own, "readmissing", state), result.CPU)
-			t.Rows[i] = append(t.Rows[i], fmt.Sprintf("× %.1f", ratio))
+			t.Rows[i] = append(t.Rows[i], fmt.Sprintf("%.1f×", ratio))
 		}
 	}
 	if len(t.Header) == 2 {

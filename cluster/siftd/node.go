@@ -356,6 +356,12 @@ func (n *Node) learnShape() {
 	}
 }
 
+// Validate returns the error with which Start would reject the Config itself, whatever is in Dir.
+func (c Config) Validate() error {
+	_, err := c.resolve()
+	return err
+}
+
 func (c Config) resolve() (Config, error) {
 	if c.Dir == "" || c.Addr == "" || c.RaftAddr == "" {
 		return c, errors.New("siftd: Dir, Addr and RaftAddr are required")

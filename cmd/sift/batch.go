@@ -26,8 +26,8 @@ crash, either all of it is there or nothing. Its lines are
 
 with tabs between the words. delete-range deletes the keys from FROM up to but not including TO; an
 empty TO means no upper bound. A later line for a key overrides an earlier one. Deleting a key that
-does not exist is not an error. If a line is malformed, the verb reports it and writes nothing. The
-write is durable when the verb returns.
+does not exist is not an error. If a line is malformed, it is reported and nothing is written. The
+write is durable when the command returns.
 
 The keys of a range are looked up and deleted one by one, and a script with ranges may take up to
 1 GiB of memory. "sift delete --range" is faster and has no such limit, but is not atomic.
@@ -144,29 +144,29 @@ func (c *batchCmd) read(in io.Reader) (*script, error) {
 // add adds a line to the script.
 func (c *batchCmd) add(s *script, line []byte) error {
 	words := bytes.Split(line, []byte{'\t'})
-	verb, args := string(words[0]), words[1:]
-	want := map[string]int{"put": 2, "delete": 1, "delete-range": 2}[verb]
+	command, args := string(words[0]), words[1:]
+	want := map[string]int{"put": 2, "delete": 1, "delete-range": 2}[command]
 	switch {
 	case want == 0:
-		return fmt.Errorf("%q is none of put, delete and delete-range", verb)
+		return fmt.Errorf("%q is none of put, delete and delete-range", command)
 	case len(args) != want:
-		return fmt.Errorf("%s takes %s, separated by tabs, got %d", verb, amount(int64(want), "argument"), len(args))
+		return fmt.Errorf("%s takes %s, separated by tabs, got %d", command, amount(int64(want), "argument"), len(args))
 	}
 	key, err := c.parse(string(args[0]))
 	if err != nil {
 		return fmt.Errorf("key: %w", err)
 	}
-	if verb == "delete" {
+	if command == "delete" {
 		s.batch.Delete(key)
 		return nil
 	}
 	value, err := c.parse(string(args[1]))
 	switch {
-	case err != nil && verb == "put":
+	case err != nil && command == "put":
 		return fmt.Errorf("value: %w", err)
 	case err != nil:
 		return fmt.Errorf("bound: %w", err)
-	case verb == "put":
+	case command == "put":
 		s.batch.Put(key, value)
 	case len(value) == 0:
 		s.ranges = append(s.ranges, scriptRange{after: s.batch.Len(), from: key})

@@ -135,7 +135,7 @@ func (b *browser) overview() any {
 
 // shown is a key or a value on a page.
 type shown struct {
-	Text  string // as the verbs print it; truncated if Cut
+	Text  string // as the commands print it; truncated if Cut
 	Bytes int
 	Cut   bool
 	Link  string // the whole key; "" if it is too long

@@ -18,7 +18,7 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// startBrowse runs browse on a database and returns the address of the page. The verb is
+// startBrowse runs browse on a database and returns the address of the page. The command is
 // interrupted when the test ends.
 func startBrowse(t *testing.T, args ...string) string {
 	t.Helper()

@@ -25,8 +25,8 @@ type stuckCloser struct{ io.Closer }
 
 func (s stuckCloser) Close() error { return errors.Join(s.Closer.Close(), errUnlock) }
 
-// TestCloseFails: a verb reports that its database could not be closed, even if the verb itself has
-// failed, or the reader of its output has closed the pipe. What load stores is durable only after
+// TestCloseFails: a command reports that its database could not be closed, even if it has failed
+// itself, or the reader of its output has closed the pipe. What load stores is durable only after
 // Close.
 func TestCloseFails(t *testing.T) {
 	bad := errors.New("line 7: no tab between key and value")

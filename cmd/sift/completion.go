@@ -12,7 +12,7 @@ type completionCmd struct {
 }
 
 func (completionCmd) Help() string {
-	return `Prints a script that makes a shell complete verbs, flags and file names.
+	return `Prints a script that makes a shell complete commands, flags and file names.
 
 Put the example's line for bash into ~/.bashrc, and the one for zsh into ~/.zshrc, after compinit.
 
@@ -74,7 +74,7 @@ func (c *completeCmd) Run(e *env, k *kong.Kong) error {
 	return nil
 }
 
-// completions returns the completions of the last word: verbs, flags, or values of flags and
+// completions returns the completions of the last word: commands, flags, or values of flags and
 // arguments.
 func completions(node *kong.Node, words []string) (next []string) {
 	last := ""
@@ -146,7 +146,7 @@ func flagNamed(node *kong.Node, word string) *kong.Flag {
 	return nil
 }
 
-// childNamed returns the verb with a name, nil if there is none.
+// childNamed returns the command with a name, nil if there is none.
 func childNamed(node *kong.Node, name string) *kong.Node {
 	for _, child := range node.Children {
 		if child.Name == name {

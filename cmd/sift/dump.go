@@ -101,7 +101,7 @@ func (d *dumper) guess() string {
 // tableMagic ends every table of LevelDB's format.
 const tableMagic = 0xdb4775248b80fb57
 
-// printf prints, or fails if the verb has been interrupted.
+// printf prints, or fails if the command has been interrupted.
 func (d *dumper) printf(format string, args ...any) error {
 	if d.ctx.Err() != nil {
 		return d.ctx.Err()

@@ -1,6 +1,6 @@
 package main
 
-// filterCmd groups the verbs about filters.
+// filterCmd groups the commands about filters.
 type filterCmd struct {
 	Stats filterStatsCmd `cmd:"" help:"Print and probe the filter of each table."`
 	Build filterBuildCmd `cmd:"" help:"Build filters for tables that lack them."`

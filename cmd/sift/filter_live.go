@@ -17,7 +17,7 @@ import (
 	"github.com/siftdb/sift/internal/bytesize"
 )
 
-// filterLiveCmd groups the verbs for filter files of package live.
+// filterLiveCmd groups the commands for filter files of package live.
 type filterLiveCmd struct {
 	Build   liveBuildCmd   `cmd:"" help:"Build a filter from the elements on standard input."`
 	Merge   liveMergeCmd   `cmd:"" help:"Merge several filters into one."`

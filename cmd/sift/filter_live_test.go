@@ -34,27 +34,27 @@ func TestFilterLive(t *testing.T) {
 		t.Run(tc.filter+" "+tc.elements, func(t *testing.T) {
 			dir := t.TempDir()
 			file := func(name string) string { return filepath.Join(dir, name) }
-			verb := func(args ...string) []string {
+			command := func(args ...string) []string {
 				args = append([]string{"filter", "live"}, args...)
 				if tc.guava != "" && args[2] != "query" {
 					args = append(args, tc.guava)
 				}
 				return append(args, "--elements", tc.elements)
 			}
-			out := mustSift(t, numbers(0, 10_000)+"5\n", verb("build", tc.filter, "-o", file("a"))...)
+			out := mustSift(t, numbers(0, 10_000)+"5\n", command("build", tc.filter, "-o", file("a"))...)
 			if !strings.HasPrefix(out, "10,001 lines, 10,000 new;") {
 				t.Errorf("build: %s", out)
 			}
-			mustSift(t, numbers(10_000, 12_000), verb("build", tc.filter, "-o", file("b"))...)
-			out = mustSift(t, "", verb("merge", file("a"), file("b"), "-o", file("c"))...)
+			mustSift(t, numbers(10_000, 12_000), command("build", tc.filter, "-o", file("b"))...)
+			out = mustSift(t, "", command("merge", file("a"), file("b"), "-o", file("c"))...)
 			if !strings.HasPrefix(out, "2 files of ") {
 				t.Errorf("merge: %s", out)
 			}
-			r := runSift(t, numbers(11_990, 12_010), verb("query", file("c"))...)
+			r := runSift(t, numbers(11_990, 12_010), command("query", file("c"))...)
 			if r.status != 0 || r.out != numbers(11_990, 12_000) || !strings.Contains(r.err, "20 lines: 10 may be in the filter, 10 not") {
 				t.Errorf("query: %+v", r)
 			}
-			r = runSift(t, numbers(11_990, 12_010), verb("query", "--absent", file("c"))...)
+			r = runSift(t, numbers(11_990, 12_010), command("query", "--absent", file("c"))...)
 			if r.out != numbers(12_000, 12_010) {
 				t.Errorf("query --absent: %+v", r)
 			}
@@ -77,7 +77,7 @@ func TestFilterLive(t *testing.T) {
 }
 
 // TestFilterLiveOthersFiles: inspect reads files written by Guava, and by programs that use package
-// live, except those of kinds that the verbs do not have.
+// live, except those of kinds that the commands do not have.
 func TestFilterLiveOthersFiles(t *testing.T) {
 	java, err := filepath.Glob("../../filter/live/testdata/guava/*.bin")
 	if err != nil || len(java) == 0 {

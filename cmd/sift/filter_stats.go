@@ -17,7 +17,7 @@ type filterStatsCmd struct {
 
 func (filterStatsCmd) Help() string {
 	return `Prints a line for each table: its filter, the filter's size and bits per key, and the
-expected and the observed false positive rate (FPR). To observe it, the verb probes the filter with
+expected and the observed false positive rate (FPR). To observe it, the filter is probed with
 absent keys that look like those of the table: near the end of a key, digits become other digits and
 letters other letters, or the key is made longer. The last column is how many blocks a lookup of an
 absent key reads from the table on average if lookups are spread evenly; without a filter it is 1 for

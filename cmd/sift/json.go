@@ -7,9 +7,9 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// asJSON is the flag of verbs that print JSON instead of text. Sizes are in bytes, rates
+// asJSON is the flag of commands that print JSON instead of text. Sizes are in bytes, rates
 // are fractions, and unknown values are null. Keys and values are strings in the form
-// that the verbs read and print: escaped text, or hexadecimal with --hex.
+// that the commands read and print: escaped text, or hexadecimal with --hex.
 type asJSON struct {
 	JSON bool `name:"json" help:"Print JSON." xor:"json"`
 }

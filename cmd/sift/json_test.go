@@ -246,7 +246,7 @@ func TestCompletion(t *testing.T) {
 		}
 	}
 	if out := mustSift(t, "", "complete", "--", ""); !strings.Contains(out, "get\nput\n") || strings.Contains(out, "complete\n") {
-		t.Errorf("verbs: %s", out)
+		t.Errorf("commands: %s", out)
 	}
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		if !strings.Contains(mustSift(t, "", "completion", shell), "sift complete") {
@@ -258,7 +258,7 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-func TestVersionVerb(t *testing.T) {
+func TestVersionCommand(t *testing.T) {
 	if out := mustSift(t, "", "version"); !strings.HasPrefix(out, "sift ") || out != mustSift(t, "", "--version") {
 		t.Errorf("version prints %q", out)
 	}

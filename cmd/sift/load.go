@@ -22,8 +22,8 @@ type loadCmd struct {
 
 func (loadCmd) Help() string {
 	return `Stores the lines of standard input, each a key, a tab and a value, as "sift scan" prints
-them. A later line for a key overrides an earlier one. If a line is malformed, the verb reports it
-and stops; the lines before it are stored. What is stored is durable when the verb returns.
+them. A later line for a key overrides an earlier one. If a line is malformed, the command
+reports it and stops; the lines before it are stored. What is stored is durable when the command returns.
 
 With --sorted the lines must be in ascending order of their keys, as "sift scan" prints them.
 They are written once, directly into tables, which is faster, and either all of them are stored or

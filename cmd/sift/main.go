@@ -28,12 +28,12 @@ func main() {
 	// as usual.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The first interrupt cancels the verb; a second one ends the process.
+	// The first interrupt cancels the command; a second one ends the process.
 	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// The grammar: each verb is a struct in its own file.
+// The grammar: each command is a struct in its own file.
 type commands struct {
 	Get        getCmd        `cmd:"" help:"Print the value of a key."`
 	Put        putCmd        `cmd:"" help:"Set a key to a value."`
@@ -49,14 +49,14 @@ type commands struct {
 	Stats      statsCmd      `cmd:"" help:"Print statistics of a database, level by level."`
 	Tables     tablesCmd     `cmd:"" help:"Print a line for each table."`
 	Filter     filterCmd     `cmd:"" help:"Inspect, build and size filters."`
-	Shell      shellCmd      `cmd:"" help:"Run verbs interactively, or from a script."`
+	Shell      shellCmd      `cmd:"" help:"Run commands interactively, or from a script."`
 	Browse     browseCmd     `cmd:"" help:"Show keys, tables, blocks and filters in a web browser."`
 	Serve      serveCmd      `cmd:"" help:"Serve strings and RedisBloom filters over the Redis protocol."`
 	Demo       demoCmd       `cmd:"" help:"Show what filters save, on Go's own source code."`
 
-	VersionVerb versionCmd    `cmd:"" name:"version" help:"Print the version."`
-	Completion  completionCmd `cmd:"" help:"Print a completion script for a shell."`
-	Complete    completeCmd   `cmd:"" hidden:"" help:"Print the possible next words of a command line."`
+	VersionCommand versionCmd    `cmd:"" name:"version" help:"Print the version."`
+	Completion     completionCmd `cmd:"" help:"Print a completion script for a shell."`
+	Complete       completeCmd   `cmd:"" hidden:"" help:"Print the possible next words of a command line."`
 
 	Version versionFlag `help:"Print the version and exit."`
 }
@@ -65,14 +65,14 @@ const description = `sift works on LevelDB-compatible databases with one filter 
 answers most lookups of absent keys without reading from the disk.
 
 Keys and values are text: \t \n \r and \\ stand for a tab, a line feed, a carriage
-return and a backslash, and \xHH for any unprintable byte. Verbs print and read this
+return and a backslash, and \xHH for any unprintable byte. Commands print and read this
 form, or hexadecimal with --hex. Put -- before a key that begins with a dash, as in:
 sift get db -- -key. For a flag, write: sift scan --from=-key db.
 
-Verbs that only read open the database read-only, so several can run at once.
+Commands that only read open the database read-only, so several can run at once.
 
 The exit status is 0 on success, 1 if a key does not exist, 2 if the command line is wrong,
-and 3 if a verb fails, is interrupted or finds damage.`
+and 3 if a command fails, is interrupted or finds damage.`
 
 // The exit statuses.
 const (
@@ -82,11 +82,11 @@ const (
 	statusFailed   = 3
 )
 
-// env is the environment of a verb.
+// env is the environment of a command.
 type env struct {
 	ctx context.Context
 	in  io.Reader
-	out *bufio.Writer // flushed when the verb is done
+	out *bufio.Writer // flushed when the command is done
 	err io.Writer
 }
 
@@ -198,7 +198,7 @@ func (e *env) fail(err error) int {
 	return statusFailed
 }
 
-// errReported ends a verb that has already reported its failure.
+// errReported ends a command that has already reported its failure.
 var errReported = errors.New("reported")
 
 // isBrokenPipe reports whether a write failed because the reader has closed the pipe.
@@ -243,7 +243,7 @@ func hint(err error, dir string) error {
 	return fmt.Errorf("%w\n\"sift check %s\" lists all damage, \"sift repair %s\" rebuilds what can be read", err, dir, dir)
 }
 
-// readOnly opens a database for a verb that only reads.
+// readOnly opens a database for a command that only reads.
 func (e *env) readOnly(dir string, fn func(db *sift.DB) error) error {
 	return e.withDB(dir, sift.Options{ReadOnly: true}, fn)
 }

@@ -306,7 +306,7 @@ func TestOnlyCurrent(t *testing.T) {
 	}
 }
 
-// TestEmptyDirectory: verbs that need a database leave nothing in a directory without one.
+// TestEmptyDirectory: commands that need a database leave nothing in a directory without one.
 func TestEmptyDirectory(t *testing.T) {
 	dir := t.TempDir()
 	for _, args := range []string{"scan", "get", "stats", "tables", "check", "repair", "compact", "delete", "filter build"} {
@@ -323,13 +323,13 @@ func TestEmptyDirectory(t *testing.T) {
 	}
 }
 
-// TestHelpVerb: help is another way to write --help.
-func TestHelpVerb(t *testing.T) {
-	for verb, want := range map[string]string{
+// TestHelpCommand: help is another way to write --help.
+func TestHelpCommand(t *testing.T) {
+	for command, want := range map[string]string{
 		"help": "--help", "help get": "get --help", "help filter stats": "filter stats --help", "": "--help",
 	} {
-		if got, want := mustSift(t, "", strings.Fields(verb)...), mustSift(t, "", strings.Fields(want)...); got != want {
-			t.Errorf("sift %s prints\n%s\nwant\n%s", verb, got, want)
+		if got, want := mustSift(t, "", strings.Fields(command)...), mustSift(t, "", strings.Fields(want)...); got != want {
+			t.Errorf("sift %s prints\n%s\nwant\n%s", command, got, want)
 		}
 	}
 }

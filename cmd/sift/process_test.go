@@ -137,7 +137,7 @@ func TestOutputFails(t *testing.T) {
 	}
 }
 
-// TestCanceled: verbs that can take long end with an error when interrupted.
+// TestCanceled: commands that can take long end with an error when interrupted.
 func TestCanceled(t *testing.T) {
 	db := filepath.Join(t.TempDir(), "db")
 	mustSift(t, lines(5000), "load", "--filter", "none", db)

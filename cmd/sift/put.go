@@ -17,7 +17,7 @@ type putCmd struct {
 
 func (putCmd) Help() string {
 	return `Sets a key to a value, replacing any value that it has. The write is durable when the
-verb returns.
+command returns.
 
 Examples:
 

@@ -18,7 +18,7 @@ type repairCmd struct {
 func (repairCmd) Help() string {
 	return `Rebuilds a database that cannot be opened, or in which "sift check" finds faults, from what
 its tables and logs still hold. The old files are moved to its subdirectory "lost", so nothing is
-destroyed. The verb prints a line for everything that it could not read. If the MANIFEST is lost
+destroyed. The command prints a line for everything that it could not read. If the MANIFEST is lost
 too, deleted keys may reappear.
 
 Example:

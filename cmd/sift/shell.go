@@ -20,7 +20,7 @@ type shellCmd struct {
 }
 
 func (shellCmd) Help() string {
-	return `Reads lines and executes them. Each is a verb with its arguments, without "sift" and
+	return `Reads lines and executes them. Each is a command with its arguments, without "sift" and
 without the database:
 
     sift> put user:17 'Ada Lovelace'
@@ -28,10 +28,10 @@ without the database:
     sift> filter stats
 
 Words that contain blanks must be in single or double quotes. On a terminal, the arrow keys edit the
-line and recall earlier lines of this session, and Tab completes verbs, flags and keys. Ctrl-C
-interrupts a verb; at the prompt it ends the shell, as "exit" and Ctrl-D do. Each verb opens the
-database and closes it again, so other processes can use it in between. Verbs cannot read standard
-input: put needs its value as an argument.
+line and recall earlier lines of this session, and Tab completes commands, flags and keys. Ctrl-C
+interrupts a command; at the prompt it ends the shell, as "exit" and Ctrl-D do. Each command opens
+the database and closes it again, so other processes can use it in between. Commands cannot read
+standard input: put needs its value as an argument.
 
 If standard input is not a terminal, its lines are a script. It ends at the first line that is wrong
 or fails; a missing key does not end it. The exit status is the highest of all lines.
@@ -53,14 +53,14 @@ func (c *shellCmd) Run(e *env, k *kong.Kong) error {
 	return s.script()
 }
 
-// shell executes lines, each of which is a verb with its arguments.
+// shell executes lines, each of which is a command with its arguments.
 type shell struct {
 	*env
 	dir     string
 	grammar *kong.Node
 }
 
-// notInShell are the verbs that need standard input, that run until they are interrupted, or
+// notInShell are the commands that need standard input, that run until they are interrupted, or
 // that do not use the database.
 var notInShell = []string{"load", "batch", "shell", "browse", "serve", "demo", "completion"}
 
@@ -106,7 +106,7 @@ func (s *shell) interact(in *os.File) error {
 	t.AutoCompleteCallback = func(line string, pos int, key rune) (string, int, bool) {
 		return s.tab(t, line, pos, key)
 	}
-	// An interrupt ends a verb, not the shell.
+	// An interrupt ends a command, not the shell.
 	signal.Reset(os.Interrupt)
 	for {
 		line, err := readLine(t, in)
@@ -147,7 +147,7 @@ func readLine(t *term.Terminal, in *os.File) (line string, err error) {
 	return line, err
 }
 
-// line executes one line and returns the exit status of its verb. exit is true if the line
+// line executes one line and returns the exit status of its command. exit is true if the line
 // ends the shell.
 func (s *shell) line(ctx context.Context, line string) (status int, exit bool) {
 	words, err := splitWords(line)
@@ -168,17 +168,17 @@ func (s *shell) line(ctx context.Context, line string) (status int, exit bool) {
 // ends reports whether a line, which is not empty, ends the shell.
 func ends(words []string) bool { return words[0] == "exit" || words[0] == "quit" }
 
-// withDir adds the database to a command line, after the verb.
+// withDir adds the database to a command line, after the command.
 func (s *shell) withDir(words []string) []string {
-	node, n := s.verb(words)
+	node, n := s.command(words)
 	if len(node.Positional) == 0 || node.Positional[0].Name != "dir" {
 		return words
 	}
 	return slices.Insert(slices.Clone(words), n, s.dir)
 }
 
-// verb returns the verb that a command line begins with, and how many words name it.
-func (s *shell) verb(words []string) (node *kong.Node, n int) {
+// command returns the command that a command line begins with, and how many words name it.
+func (s *shell) command(words []string) (node *kong.Node, n int) {
 	node = s.grammar
 	for n < len(words) {
 		child := childNamed(node, words[n])
@@ -191,14 +191,14 @@ func (s *shell) verb(words []string) (node *kong.Node, n int) {
 	return node, n
 }
 
-// noInput is the standard input of verbs in the shell.
+// noInput is the standard input of commands in the shell.
 type noInput struct{}
 
 func (noInput) Read([]byte) (int, error) {
-	return 0, usage(errors.New("verbs in the shell have no standard input"))
+	return 0, usage(errors.New("commands in the shell have no standard input"))
 }
 
-// exitError ends a verb with an exit status. The failure has been reported.
+// exitError ends a command with an exit status. The failure has been reported.
 type exitError int
 
 func (exitError) Error() string { return errReported.Error() }

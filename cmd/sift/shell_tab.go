@@ -80,7 +80,7 @@ func (s *shell) keyComesNext(words []string) bool {
 	case "--from", "--to", "--prefix":
 		return true
 	}
-	node, _ := s.verb(words)
+	node, _ := s.command(words)
 	return len(node.Positional) > 1 && node.Positional[1].Name == "key"
 }
 
@@ -90,7 +90,7 @@ func (s *shell) completeKey(f form, last string) (c completion) {
 	if err != nil {
 		return c
 	}
-	// Errors are not reported here: the verb will report them.
+	// Errors are not reported here: the command will report them.
 	db, err := sift.Open(s.dir, &sift.Options{ReadOnly: true, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return c

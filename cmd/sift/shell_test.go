@@ -36,7 +36,7 @@ func TestSplitWords(t *testing.T) {
 	}
 }
 
-// TestShellScript: the verbs of a script use the shell's database, and the exit status is the
+// TestShellScript: the commands of a script use the shell's database, and the exit status is the
 // highest of all lines.
 func TestShellScript(t *testing.T) {
 	db := filepath.Join(t.TempDir(), "db")

@@ -132,17 +132,17 @@ func TestFilterSize(t *testing.T) {
 	}
 }
 
-// TestHelp: the help of every verb has an example and fits in 80 columns.
+// TestHelp: the help of every command has an example and fits in 80 columns.
 func TestHelp(t *testing.T) {
 	top := mustSift(t, "", "--help")
 	if top != mustSift(t, "") {
 		t.Error("without arguments, sift does not print the help")
 	}
-	verbs := regexp.MustCompile(`(?m)^  ([a-z]+(?: [a-z]+)?)   `).FindAllStringSubmatch(top, -1)
-	if len(verbs) < 15 {
-		t.Fatalf("%d verbs in\n%s", len(verbs), top)
+	commands := regexp.MustCompile(`(?m)^  ([a-z]+(?: [a-z]+)?)   `).FindAllStringSubmatch(top, -1)
+	if len(commands) < 15 {
+		t.Fatalf("%d commands in\n%s", len(commands), top)
 	}
-	for _, v := range verbs {
+	for _, v := range commands {
 		help := mustSift(t, "", append(strings.Fields(v[1]), "--help")...)
 		if !regexp.MustCompile(`(?m)^Examples?:\n\n    (.*\W)?sift ` + v[1]).MatchString(help) {
 			t.Errorf("no example in the help of %s:\n%s", v[1], help)

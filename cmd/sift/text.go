@@ -84,7 +84,7 @@ func parseText(s string) ([]byte, error) {
 	}
 }
 
-// form is the form in which a verb prints and reads keys and values.
+// form is the form in which a command prints and reads keys and values.
 type form struct {
 	Hex bool `help:"Read and print keys and values in hexadecimal." xor:"form"`
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// writing has the flags of the verbs that write tables.
+// writing has the flags of the commands that write tables.
 type writing struct {
 	Filter string `placeholder:"POLICY" help:"The filter of new tables, such as bloom(12), or none. Default: ${filter}."`
 }

@@ -33,8 +33,9 @@ type Options struct {
 	// Salted is for families whose filters are randomized: filters over the same keys may
 	// differ.
 	Salted bool
-	// MaxKeys is the maximum number of keys of a filter. Default: 1,000,000, or 100,000
-	// with -short; a tenth of that for range policies.
+	// MaxKeys bounds the number of keys of the filters whose answers are compared; some steps use
+	// up to 2,000 keys regardless. Default: 1,000,000, or 100,000 with -short; a tenth of that for
+	// range policies.
 	MaxKeys int
 	// RangeUnit is for range policies that ignore the lowest bits of numbers: a range counts
 	// as empty only if it is empty when widened to multiples of this unit. Default: 1.

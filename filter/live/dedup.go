@@ -19,8 +19,8 @@ type DedupOptions[T any] struct {
 	// FPR is the share of new elements that are wrongly dropped as duplicates, and so lost,
 	// once Items have been seen. It is lower before; see Dedup.Loss.
 	FPR float64
-	// Window is for endless streams: duplicates are found if they come within Items
-	// elements or, if Span is set, within that time.
+	// Window is for endless streams: duplicates are found if they come within Items elements and,
+	// if Span is set, within that time. Span implies Window.
 	Window bool
 	Span   time.Duration
 	// Seed and Funnel are those of the filter; see BloomOptions.

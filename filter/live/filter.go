@@ -20,7 +20,8 @@ type Filter[T any] interface {
 	// MayContainMany sets maybe[i] to MayContain(vs[i]) for each i, faster than one by
 	// one. len(maybe) >= len(vs).
 	MayContainMany(vs []T, maybe []bool)
-	// ApproxCount estimates how many different elements are in the filter.
+	// ApproxCount estimates how many different elements are in the filter; a Cuckoo counts repeated
+	// ones.
 	ApproxCount() uint64
 	// FPR is the share of absent elements for which MayContain is true now.
 	FPR() float64
@@ -70,8 +71,8 @@ type FallibleAdder[T any] interface {
 // Deleter is a filter that deletes.
 type Deleter[T any] interface {
 	Prober[T]
-	// Delete undoes one Add of an element. It reports whether the filter may have
-	// contained the element.
+	// Delete undoes one Add of an element; that of a Pair removes the element for good. It reports
+	// whether the filter may have contained the element.
 	Delete(v T) bool
 }
 

@@ -64,7 +64,8 @@ func (p *Pair[T]) Add(v T) (isNew bool, err error) {
 // AddMany adds elements until one is rejected; see FallibleAdder.
 func (p *Pair[T]) AddMany(vs []T, isNew []bool) (n int, err error) { return addEach(p, vs, isNew) }
 
-// Delete removes an element permanently, and reports whether MayContain was true for it before.
+// Delete removes an element permanently, however often it was added, and reports whether MayContain
+// was true for it before. It does nothing if it was not.
 func (p *Pair[T]) Delete(v T) bool {
 	if !p.added.MayContain(v) {
 		return false

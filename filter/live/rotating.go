@@ -90,7 +90,7 @@ func (a *additions) addTo(t *table) {
 
 // RotatingProgress is the progress of the present rebuild, or the result of the last one.
 type RotatingProgress struct {
-	// Running is whether a rebuild is under way.
+	// Running reports whether a rebuild is under way.
 	Running bool
 	// Done is the number of elements that the source has returned, Expected the
 	// expected total.

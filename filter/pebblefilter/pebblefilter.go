@@ -62,11 +62,11 @@ import (
 	"github.com/siftdb/sift/filter/internal/adapt"
 )
 
-// New returns p as a policy of pebble, safe for concurrent use. If p is a
-// filter.BlockPolicy, as the policies of package filter are unless they are keyed, the
-// name of the filters on disk is p's BlockFamily, and probes do not allocate. For any other
-// policy the name is "joined." and p's Family, and each probe opens the filter, which is
-// slow. New(filter.None()) and New(nil) are pebble.NoFilterPolicy.
+// New returns p as a policy of pebble, safe for concurrent use. If p is a filter.BlockPolicy, as
+// the policies of package filter are unless they are keyed, the name of the filters on disk is p's
+// BlockFamily, and probes do not allocate. For any other policy the name is "joined." and p's
+// Family, and each probe opens the filter, which is slow. That includes a policy from From: use
+// pebble's own instead. New(filter.None()) and New(nil) are pebble.NoFilterPolicy.
 //
 // Probes of a malformed block return true; pebble's block checksum guards against flipped
 // bits. If the writer fails, because a table has too many keys, pebble writes a filter that

@@ -11,7 +11,7 @@ import (
 	"github.com/siftdb/sift/internal/manifest"
 )
 
-// Config describes the shape of the tree that compactions work towards.
+// Config describes the shape of the tree that compactions work toward.
 type Config struct {
 	L0Trigger       int    // number of tables in level 0 that triggers a compaction
 	LevelBaseBytes  uint64 // maximum size of level 1

@@ -101,8 +101,8 @@ func TestRunFails(t *testing.T) {
 	}
 }
 
-// TestRunCancelled checks that a job that is cancelled before its first key writes nothing.
-func TestRunCancelled(t *testing.T) {
+// TestRunCanceled checks that a job that is canceled before its first key writes nothing.
+func TestRunCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var keys [][]byte
 	for i := range 100_000 {

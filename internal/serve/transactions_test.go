@@ -90,7 +90,7 @@ func TestLargeTransaction(t *testing.T) {
 	}
 }
 
-// Changes of filters count towards the size of a transaction as well.
+// Changes of filters count toward the size of a transaction as well.
 func TestLargeTransactionOfFilters(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo}, func(s *Server) { s.execMax = muchRedo })
 	c := dial(t, s)

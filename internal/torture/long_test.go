@@ -204,7 +204,7 @@ func (r *longRun) take(line string) (sampled bool, err error) {
 	case "acked":
 		n, err := strconv.Atoi(rest)
 		if err != nil || n != r.acked+1 {
-			return false, fmt.Errorf("acknowledgement %q after %d", rest, r.acked)
+			return false, fmt.Errorf("acknowledgment %q after %d", rest, r.acked)
 		}
 		r.acked = n
 		return false, nil

@@ -21,10 +21,10 @@ func backup(ctx context.Context, args []string) (err error) {
 	passwordFile := f.String("password-file", "", "read the password from the first line of this file; default: SIFT_PASSWORD of the environment")
 	ca := f.String("tls-ca", "", "the authority that signs the certificates for clients; default: the system's")
 	if err := f.Parse(args); err != nil {
-		return err
+		return usageError{err}
 	}
 	if *pages == "" || *to == "" || f.NArg() > 0 {
-		return errors.New("backup requires --http and --to, and takes no arguments")
+		return usageError{errors.New("backup requires --http and --to, and takes no arguments")}
 	}
 	from := siftd.BackupSource{Password: os.Getenv("SIFT_PASSWORD")}
 	if *passwordFile != "" {

@@ -5,7 +5,8 @@
 //	siftd backup --http HOST:PORT,HOST:PORT --to DIR
 //	siftd demo
 //
-// docs/cluster.md describes it.
+// The exit status is 0 after SIGTERM or SIGINT, 2 if the command line is wrong, and 3 after any other
+// error. docs/cluster.md describes siftd.
 package main
 
 import (
@@ -42,8 +43,22 @@ func main() {
 	}
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "siftd:", strings.TrimPrefix(err.Error(), "siftd: "))
-		os.Exit(1)
+		os.Exit(exitStatus(err))
 	}
+}
+
+// usageError is an error of the command line.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// exitStatus returns the exit status for an error, as in cmd/sift: 2 if the command line is wrong,
+// otherwise 3.
+func exitStatus(err error) int {
+	if errors.As(err, new(usageError)) {
+		return 2
+	}
+	return 3
 }
 
 // minSnapshotInterval is the shortest interval at which a group checks whether to take a snapshot.
@@ -98,13 +113,17 @@ func run(ctx context.Context, args []string) error {
 	var o options
 	f := o.flags()
 	if err := f.Parse(args); err != nil {
-		return err
+		return usageError{err}
 	}
 	if f.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q", f.Arg(0))
+		return usageError{fmt.Errorf("unexpected argument %q", f.Arg(0))}
 	}
-	if err := o.resolve(); err != nil {
-		return err
+	err := o.resolve()
+	if err == nil {
+		err = o.Config.Validate()
+	}
+	if err != nil {
+		return usageError{err}
 	}
 	n, err := siftd.Start(o.Config)
 	if err != nil {

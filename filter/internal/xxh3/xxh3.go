@@ -112,7 +112,7 @@ func mix16(b, s []byte) uint64 {
 		binary.LittleEndian.Uint64(b[8:])^binary.LittleEndian.Uint64(s[8:]))
 }
 
-// short hashes 17 to 128 bytes, from both ends towards the middle.
+// short hashes 17 to 128 bytes, from both ends toward the middle.
 func short(b []byte) uint64 {
 	n := len(b)
 	acc := uint64(n) * prime64x1

@@ -20,6 +20,7 @@
 //	go run ./internal/torture/mutate -locks                 moves unlocks instead, a statement up or down, in
 //	                                                        lockDirs; tests that run calls against each other, and
 //	                                                        those of the package, run under the race detector
+//	go run ./internal/torture/mutate -locks -stress         the same, but only with TestStress
 //	go run ./internal/torture/mutate -quick 2s -limit 10s   skips slow tests, and allows little time
 //
 // Quick tests share a process. If that fails, each is run by itself.
@@ -76,7 +77,7 @@ func main() {
 	flag.BoolVar(&o.bounds, "bounds", false, "change conditions and bounds instead: < to <=, && to ||, i+1 to i")
 	flag.BoolVar(&o.constants, "constants", false, "change integer constants instead, by 1 and by -1")
 	flag.BoolVar(&o.locks, "locks", false, "move unlocks instead, a statement up or down")
-	flag.BoolVar(&o.stress, "stress", false, "remove only wakeups, and run only TestStress")
+	flag.BoolVar(&o.stress, "stress", false, "remove only wakeups or, with -locks, move only unlocks, and run only TestStress")
 	some := flag.String("dirs", "", "the packages to change, separated by commas; default: all that the mutants are meant for")
 	flag.StringVar(&o.only, "only", "", "the numbers of the mutants to run, separated by commas; default: all")
 	flag.StringVar(&o.work, "work", "", "a directory for binaries and results; mutants with a result in it are not run again")
@@ -133,7 +134,7 @@ func run(o options) error {
 	if err != nil {
 		return err
 	}
-	if o.stress {
+	if o.stress && !o.locks {
 		mutants = slices.DeleteFunc(mutants, func(m mutant) bool { return m.kind != "wake" })
 	}
 	if o.list {

@@ -66,11 +66,11 @@ func newRunner(root, work string, same bool, o options) (*runner, error) {
 	switch {
 	case o.bounds || o.constants:
 		r.short = nil
-	case o.locks:
-		r.short = concurrent
 	case o.stress:
 		r.short, r.dirs = []string{"TestStress"}, nil
 		r.args = []string{"-hang=15s"}
+	case o.locks:
+		r.short = concurrent
 	}
 	state := filepath.Join(work, "suites.json")
 	if !same {
