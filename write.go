@@ -1,6 +1,7 @@
 package sift
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime"
@@ -69,6 +70,7 @@ type committer struct {
 	log      *wal.Writer
 	lastSeq  uint64 // the last sequence number assigned
 	bgErr    error  // background error of the log: no more writes are accepted (I5)
+	changing bool   // the log or the memtable is being changed
 	throttle throttle
 }
 
@@ -156,11 +158,28 @@ func (c *committer) lead(first *commit) {
 	c.queue = c.queue[:copy(c.queue, c.queue[n:])]
 	c.mu.Unlock()
 
-	var err error
+	c.db.walkAhead(c.commitTaken(first))
+}
+
+// errUnwound is the result of a group if code of the user (a callback, a logger, a file system, the
+// operations of an Ingest) panicked or ended the goroutine.
+var errUnwound = fmt.Errorf("%w: a callback panicked", ErrTryAgain)
+
+// commitTaken commits the group, and hands over the leadership, even if code of the user panics. It
+// returns the run of deletions that the group has ended.
+func (c *committer) commitTaken(first *commit) (deleted deletedRun) {
+	err := errUnwound
+	defer func() {
+		if c.changing { // a panic: the log may hold what the memtable lacks (I5)
+			c.bgErr = cmp.Or(c.bgErr, fmt.Errorf("%w: the log: %w", ErrReopen, errUnwound))
+			c.changing, err = false, c.bgErr
+		}
+		c.handOver(first, err)
+	}()
 	switch {
 	case first.alone != nil:
-		c.leadAlone(first)
-		return
+		err = first.alone()
+		return deleted
 	case first.batch == nil:
 		err = c.rotate()
 	default:
@@ -169,17 +188,7 @@ func (c *committer) lead(first *commit) {
 			c.recent.stop()
 		}
 	}
-	deleted := c.deleted.take()
-	c.handOver(first, err)
-	c.db.walkAhead(deleted)
-}
-
-// leadAlone calls first.alone while no other write runs. That calls code of the user, which may panic
-// or end the goroutine: leadAlone hands over the leadership even then.
-func (c *committer) leadAlone(first *commit) {
-	var err error
-	defer func() { c.handOver(first, err) }()
-	err = first.alone()
+	return c.deleted.take()
 }
 
 // handOver ends the group with err as its result: it makes the first of the later writers the
@@ -232,10 +241,22 @@ func (c *committer) commitGroup(group []*commit) error {
 	for _, r := range group {
 		c.parts = append(c.parts, r.batch.data[wal.BatchHeaderLen:])
 	}
+	c.changing = true
+	err := c.writeParts(group, sync)
+	c.changing = false
+	if err != nil {
+		return c.fail(err)
+	}
+	c.db.visible.Store(c.lastSeq)
+	return nil
+}
+
+// writeParts writes c.parts, the batches of a group, to the log, and inserts them into the memtable.
+func (c *committer) writeParts(group []*commit, sync bool) error {
 	logged, err := c.log.Write(c.lastSeq, c.parts, sync)
 	clear(c.parts) // drop references to the callers' memory
 	if err != nil {
-		return c.fail(err)
+		return err
 	}
 	c.db.stats.logBytes.Add(uint64(logged))
 	mem := c.db.state.Load().mem
@@ -243,7 +264,7 @@ func (c *committer) commitGroup(group []*commit) error {
 	seq := c.lastSeq + 1
 	for _, r := range group {
 		if err := r.batch.insert(mem, c.db.secret, seq); err != nil {
-			return c.fail(err)
+			return err
 		}
 		seq += uint64(r.batch.count)
 	}
@@ -253,7 +274,6 @@ func (c *committer) commitGroup(group []*commit) error {
 			r.batch.cutGaps(c.db.gaps, &c.deleted)
 		}
 	}
-	c.db.visible.Store(c.lastSeq)
 	return nil
 }
 
@@ -331,7 +351,10 @@ func (c *committer) rotate() error {
 	if c.db.state.Load().mem.Empty() {
 		return nil
 	}
-	if err := c.log.Sync(); err != nil {
+	c.changing = true
+	err := c.log.Sync()
+	c.changing = false
+	if err != nil {
 		return c.fail(err)
 	}
 	return c.rotateFor(0, false)
@@ -354,6 +377,15 @@ func (c *committer) rotateFor(room int, ahead bool) error {
 			return c.fail(err)
 		}
 	}
+	c.changing = true
+	err := c.nextLog(room, ahead)
+	c.changing = false
+	return err
+}
+
+// nextLog starts the new log and the new memtable of rotateFor.
+func (c *committer) nextLog(room int, ahead bool) error {
+	d := c.db
 	mem, err := d.newMemtable(room)
 	if err != nil {
 		return err
