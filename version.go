@@ -23,14 +23,20 @@ func (d *DB) applyEdit(edit *manifest.Edit, added []*manifest.TableMeta, flushed
 func (d *DB) applyEditTo(edit *manifest.Edit, added []*manifest.TableMeta, change func(s *readState)) error {
 	failed, err := d.changeVersion(edit, added, change)
 	if failed {
-		d.opts.Events.failed(err)
+		d.manifestFailed(err)
 	}
 	return err
 }
 
-// changeVersion is applyEditTo without the event; only it changes the version after Open. failed
-// reports that the MANIFEST has just failed: the caller must call Events.Failed, without any lock,
-// since that may call methods of the DB.
+// manifestFailed reports that the MANIFEST has failed. REQUIRES: no lock is held, since the logger
+// and the callback may call methods of the DB.
+func (d *DB) manifestFailed(err error) {
+	d.opts.Logger.Error("the MANIFEST failed, no more writes are accepted", "err", err)
+	d.opts.Events.failed(err)
+}
+
+// changeVersion is applyEditTo without the report; only it changes the version after Open. failed
+// reports that the MANIFEST has just failed: the caller must call manifestFailed.
 func (d *DB) changeVersion(edit *manifest.Edit, added []*manifest.TableMeta, change func(s *readState)) (failed bool, err error) {
 	d.manifestMu.Lock()
 	defer d.manifestMu.Unlock()
@@ -84,7 +90,6 @@ func (d *DB) fail(err error) (first bool, fatal error) {
 	d.bg.change(func() {
 		if first = d.bg.fatalErr == nil; first {
 			d.bg.fatalErr = fmt.Errorf("%w: the MANIFEST: %w", ErrReopen, err)
-			d.opts.Logger.Error("the MANIFEST failed, no more writes are accepted", "err", err)
 		}
 		fatal = d.bg.fatalErr
 	})
