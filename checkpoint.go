@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/wal"
 )
 
@@ -23,13 +24,10 @@ func (d *DB) checkpoint(dir string) (err error) {
 	if len(names) > 0 {
 		return fmt.Errorf("%w: %s is not empty", ErrExists, dir)
 	}
-	if err := d.Flush(); err != nil {
-		return err
-	}
 	// While the version is referenced, its tables cannot be removed.
-	version := d.refVersion()
-	if version == nil {
-		return ErrClosed
+	version, err := d.flushedVersion(d.Flush)
+	if err != nil {
+		return err
 	}
 	defer d.releaseVersion(version)
 
@@ -64,4 +62,32 @@ func (d *DB) checkpoint(dir string) (err error) {
 		err = copied.manifest.Close()
 	}
 	return errors.Join(err, log.Close(), d.syncParents(dir))
+}
+
+// flushedVersion flushes, and returns a version, with a reference, that has the contents of the
+// database at some moment since then. It flushes again if tables were dropped meanwhile: the version
+// could lack writes that came after the flush, but before the deletion of the tables.
+func (d *DB) flushedVersion(flush func() error) (*manifest.Version, error) {
+	for {
+		before := d.drops()
+		if err := flush(); err != nil {
+			return nil, err
+		}
+		version := d.refVersion()
+		if version == nil {
+			return nil, ErrClosed
+		}
+		if d.drops() == before {
+			return version, nil
+		}
+		d.releaseVersion(version)
+	}
+}
+
+// drops returns readState.drops, 0 if the database is closed.
+func (d *DB) drops() uint64 {
+	if s := d.state.Load(); s != nil {
+		return s.drops
+	}
+	return 0
 }
