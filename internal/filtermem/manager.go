@@ -85,7 +85,7 @@ func (m *Manager) run() {
 	}
 }
 
-// Close stops the manager, and waits for the rebalance that is running. Filters stay loaded.
+// Close stops the manager, and waits for the filter that is being loaded. Filters stay loaded.
 func (m *Manager) Close() {
 	close(m.stop)
 	m.wg.Wait()
@@ -142,6 +142,9 @@ func (m *Manager) Rebalance(limit int64) (again bool) {
 	}
 	want := plan.Choose(inputs, budget)
 	for i, c := range plan.Changes(inputs, want, limit) {
+		if m.stopped() {
+			return false
+		}
 		m.hold(parts[c.Table], c.Steps)
 		if i%movedTogether == 0 {
 			m.move(tables)
@@ -153,6 +156,16 @@ func (m *Manager) Rebalance(limit int64) (again bool) {
 		m.short = m.short || n < len(inputs[i].Steps) || inputs[i].Held < n
 	}
 	return m.short || m.config.Capped
+}
+
+// stopped reports whether Close has been called.
+func (m *Manager) stopped() bool {
+	select {
+	case <-m.stop:
+		return true
+	default:
+		return false
+	}
 }
 
 // replace replaces the set of managed filters by parts, and returns those that left it. It sets the

@@ -227,3 +227,22 @@ func TestBesideReaders(t *testing.T) {
 	done.Store(true)
 	wg.Wait()
 }
+
+// TestClosedDuringRebalance checks that a rebalance loads no more filters once the manager is closed.
+func TestClosedDuringRebalance(t *testing.T) {
+	var pool sstable.FilterPool
+	tables := make([]Table, 20)
+	for i := range tables {
+		tables[i] = newTable(t, &pool)
+	}
+	m := newManager(&pool, 1<<20, tables...)
+	m.stop = make(chan struct{})
+	close(m.stop)
+	if again := m.Rebalance(math.MaxInt64); again || pool.HeldBytes() > 0 {
+		t.Errorf("%d bytes are held; the manager runs again: %t", pool.HeldBytes(), again)
+	}
+	m.stop = make(chan struct{})
+	if m.Rebalance(math.MaxInt64); pool.HeldBytes() == 0 {
+		t.Error("no filter is loaded")
+	}
+}
