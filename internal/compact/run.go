@@ -73,9 +73,12 @@ func Run(ctx context.Context, job *Job) (outputs []Output, stats Stats, err erro
 	return r.outputs, r.stats, err
 }
 
-// yieldEvery is how many entries are merged between calls of Turn.Yield. Small ones take 10 to
-// 100 µs.
-const yieldEvery = 256
+// yieldEvery is how many entries are merged between calls of Turn.Yield and checks of the context,
+// and yieldBytes how many bytes of values: small entries take 10 to 100 µs.
+const (
+	yieldEvery = 256
+	yieldBytes = 256 << 10
+)
 
 type runner struct {
 	job     *Job
@@ -104,12 +107,14 @@ func (r *runner) run(ctx context.Context) error {
 	)
 	turn := base.BeginTurns()
 	defer turn.End()
+	merged := 0 // bytes of values since the last yield
 	for ok := in.First(); ok; ok = in.Next() {
-		if r.stats.EntriesIn%yieldEvery == 0 {
+		if r.stats.EntriesIn%yieldEvery == 0 || merged >= yieldBytes {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 			turn.Yield()
+			merged = 0
 		}
 		r.stats.EntriesIn++
 		userKey, seq, kind, valid := base.SplitInternalKey(in.Key())
@@ -151,6 +156,7 @@ func (r *runner) run(ctx context.Context) error {
 			r.shared = append(r.shared[:0], key...)
 		}
 		value := in.Value()
+		merged += len(value)
 		if len(value) >= LargeValue {
 			r.stats.LargeBytes += int64(len(value))
 		}

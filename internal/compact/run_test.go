@@ -117,6 +117,29 @@ func TestRunCanceled(t *testing.T) {
 	}
 }
 
+// TestRunCanceledByBytes checks that a job with large values notices before long that it is canceled.
+func TestRunCanceledByBytes(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	mem := memtable.New(64 << 20)
+	mem.Reserve(60 << 20)
+	for i := range 50 {
+		if err := mem.Add(uint64(i), uint64(i+1), base.KindSet, fmt.Appendf(nil, "key%06d", i), make([]byte, 1<<20)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in := mem.NewIter()
+	job := jobTo(vfstest.NewMem(), in)
+	job.SplitBefore = func(key []byte) bool {
+		if string(key) == "key000002" {
+			cancel()
+		}
+		return false
+	}
+	if _, stats, err := Run(ctx, job); !errors.Is(err, context.Canceled) || stats.EntriesIn > 4 {
+		t.Errorf("after %d entries: %v", stats.EntriesIn, err)
+	}
+}
+
 // TestRunsOfTombstones checks that a table ends where a long run of tombstones ends, and where a
 // run becomes long enough after enough other keys, but never between the versions of a key.
 func TestRunsOfTombstones(t *testing.T) {
