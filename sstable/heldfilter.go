@@ -15,7 +15,7 @@ import (
 //
 // Its units may lie outside Go's heap, where they are freed once their slabs are unreachable. reader
 // does not keep slabs reachable, but units does. So the methods of heldFilter keep the heldFilter
-// reachable until they return; other users of the units must keep the filterMems reachable.
+// reachable until they return; other users of the units must keep the filterUnits reachable.
 type heldFilter struct {
 	reader filter.Reader
 	ahead  filter.Prefetcher // reader, if it is one
@@ -92,10 +92,10 @@ func (r *Reader) FilterSteps() []int64 {
 	r.filterMu.Lock()
 	defer r.filterMu.Unlock()
 	var steps []int64
-	for i, u := range r.filterMems {
+	for i, u := range r.filterUnits {
 		before := 0
 		for step := range filter.StepsPerUnit(r.filterFamily) {
-			size := filter.TrimmedSize(r.filterFamily, i, len(r.filterMems), int(u.Length), step+1)
+			size := filter.TrimmedSize(r.filterFamily, i, len(r.filterUnits), int(u.Length), step+1)
 			steps = append(steps, int64(size-before))
 			before = size
 		}
@@ -126,8 +126,8 @@ func (r *Reader) LoadFilterSteps(n int) error {
 // loadFilterSteps is LoadFilterSteps. REQUIRES: filterMu is held.
 func (r *Reader) loadFilterSteps(n int) error {
 	perUnit := filter.StepsPerUnit(r.filterFamily)
-	if n < 0 || n > len(r.filterMems)*perUnit {
-		return fmt.Errorf("sstable: cannot load %d steps of a filter that has %d", n, len(r.filterMems)*perUnit)
+	if n < 0 || n > len(r.filterUnits)*perUnit {
+		return fmt.Errorf("sstable: cannot load %d steps of a filter that has %d", n, len(r.filterUnits)*perUnit)
 	}
 	held := r.held()
 	if held.steps == n {
@@ -194,7 +194,7 @@ func (r *Reader) room(n int, held *heldFilter) int64 {
 		bytes += int64(r.unitBufLen(i))
 	}
 	if i := n / perUnit; n%perUnit != 0 {
-		bytes += int64(filter.TrimmedSize(r.filterFamily, i, len(r.filterMems), int(r.filterMems[i].Length), n%perUnit))
+		bytes += int64(filter.TrimmedSize(r.filterFamily, i, len(r.filterUnits), int(r.filterUnits[i].Length), n%perUnit))
 	}
 	for _, u := range held.units {
 		bytes -= int64(u.size)
@@ -234,7 +234,7 @@ func (r *Reader) trimmedUnit(before []filterMem, steps int) ([]byte, error) {
 	}
 	trimmed, err := filter.Trim(nil, r.filterFamily, append(unitBytes(before), unit), steps)
 	if err != nil {
-		return nil, r.lostUnit(i, r.corrupt(r.filterMems[i], "filter block", err))
+		return nil, r.lostUnit(i, r.corrupt(r.filterUnits[i], "filter block", err))
 	}
 	return trimmed, nil
 }
@@ -247,7 +247,7 @@ func (r *Reader) lostFilter(cause error) error {
 		r.filterState = FilterUnknown
 		return err
 	}
-	err := r.corrupt(r.filterMems[0], "filter block", cause)
+	err := r.corrupt(r.filterUnits[0], "filter block", cause)
 	r.giveUpUnits(0, err)
 	return err
 }
@@ -314,7 +314,7 @@ func (r *Reader) MoveFilter() error {
 	r.filterMu.Lock()
 	defer r.filterMu.Unlock()
 	held := r.filter.Load()
-	if held == nil || r.pool == nil || len(r.filterMems) == 0 { // a LevelDB filter has no units
+	if held == nil || r.pool == nil || len(r.filterUnits) == 0 { // a LevelDB filter has no units
 		return nil
 	}
 	units := slices.Clone(held.units)
@@ -333,7 +333,7 @@ func (r *Reader) MoveFilter() error {
 	f, err := r.openUnits(units)
 	if err != nil {
 		r.giveBack(moved)
-		err = r.corrupt(r.filterMems[0], "filter in memory", err)
+		err = r.corrupt(r.filterUnits[0], "filter in memory", err)
 		r.giveUpUnits(0, err)
 		return err
 	}
@@ -345,7 +345,7 @@ func (r *Reader) MoveFilter() error {
 // giveUpUnits marks the units from i on as unloadable. It drops the filter if it has one of them.
 func (r *Reader) giveUpUnits(i int, err error) {
 	r.filterState, r.filterErr = FilterDamaged, err
-	r.filterMems = r.filterMems[:i]
+	r.filterUnits = r.filterUnits[:i]
 	if held := r.filter.Load(); held != nil && len(held.units) > i {
 		r.filter.Store(nil)
 		r.giveBack(held.units)
@@ -355,7 +355,7 @@ func (r *Reader) giveUpUnits(i int, err error) {
 // readFilterUnit reads unit i into buf, of length unitBufLen(i), and verifies its checksums. It
 // returns the unit, a part of buf.
 func (r *Reader) readFilterUnit(i int, buf []byte) ([]byte, error) {
-	h := r.filterMems[i]
+	h := r.filterUnits[i]
 	payload, t, err := r.readRaw(buf, h, "filter block")
 	if err != nil {
 		return nil, err
@@ -373,4 +373,4 @@ func (r *Reader) readFilterUnit(i int, buf []byte) ([]byte, error) {
 }
 
 // unitBufLen returns the length of unit i with its block trailer.
-func (r *Reader) unitBufLen(i int) int { return int(r.filterMems[i].Length) + blockTrailerLen }
+func (r *Reader) unitBufLen(i int) int { return int(r.filterUnits[i].Length) + blockTrailerLen }
