@@ -338,11 +338,11 @@ func (d *DB) Write(b *Batch, o *WriteOptions) error {
 	return d.commit.write(b, o == nil || !o.NoSync)
 }
 
-// DeleteRange deletes the keys in [from, to); nil means no bound. It drops tables that lie
-// wholly within the range by one edit of the MANIFEST, without reading their entries, and
-// removes their files before it returns, except those that older iterators still use. It
-// deletes other keys one by one, in batches, and also the keys of tables from which an open
-// snapshot or transaction can still see something.
+// DeleteRange deletes the keys in [from, to); nil means no bound. It drops tables that lie wholly
+// within the range by one edit of the MANIFEST, without reading their entries, and removes their
+// files before it returns, except those that something still uses: an older iterator, a Checkpoint,
+// a flush, or the loading of filters. It deletes other keys one by one, in batches, and also the
+// keys of tables from which an open snapshot or transaction can still see something.
 //
 // The call as a whole is not atomic: concurrent reads may find some of the keys deleted and
 // others not. An existing Iter, Snapshot or Tx sees what it saw before. An older value of a

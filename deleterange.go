@@ -59,13 +59,11 @@ type rangeDeletion struct {
 	// keepDeletions is set if tables that hold only tombstones are not dropped either, since the
 	// tombstones may hide keys of the rest.
 	keepDeletions bool
-	// unread is set if a table within the range cannot be read. It may have entries from after the
-	// call began, so keys that were put since then are deleted, too.
-	unread bool
-
-	at   []byte // where the search for keys continues
-	keys Batch  // deletions of the keys found
-	size int    // size of keys in bytes, approximately
+	at            []byte // where the search for keys continues
+	keys          Batch  // deletions of the keys found
+	size          int    // size of keys in bytes, approximately
+	excluded      bool   // a search since from has left out tables that are to be dropped
+	whole         bool   // the search from from on must not be divided
 
 	dropped bool // tables have been dropped
 	done    bool
@@ -74,6 +72,10 @@ type rangeDeletion struct {
 const (
 	// maxFoundBytes is the total length of keys after which a step stops searching.
 	maxFoundBytes = 8 << 20
+	// maxSearchBytes is the size of the entries after which it does: compactions wait meanwhile.
+	maxSearchBytes = 32 << 20
+	// checkBytes is the size of the entries after which it checks whether the context has ended.
+	checkBytes = 64 << 10
 	// deleteBatchBytes is the size at which a batch of deletions is written.
 	deleteBatchBytes = 256 << 10
 )
@@ -83,16 +85,23 @@ func (r *rangeDeletion) step(ctx context.Context) (last bool, err error) {
 	d := r.db
 	version := d.state.Load().version // only this goroutine removes tables from it
 	dropped := r.droppable(version)
-	found, err := r.find(ctx, version, dropped)
-	if found && !r.keepDeletions {
+	fromStart := bytes.Equal(r.at, r.from)
+	r.excluded = len(dropped) > 0 || r.excluded && !fromStart
+	found, more, err := r.find(ctx, version, dropped)
+	switch {
+	case err != nil:
+		return true, err
+	case found && !r.keepDeletions:
 		r.keepDeletions, r.at = true, r.from
 		return false, nil
-	}
-	if err != nil || found {
-		return true, err
-	}
-	if !bytes.Equal(r.at, r.from) {
-		r.at = r.from // only a search of the whole range in one step proves that there are no keys
+	case found:
+		r.whole = false
+		return true, nil
+	case more:
+		return false, nil
+	case !fromStart && r.excluded:
+		// Only a search of the whole range in one step proves that tables can be dropped.
+		r.at, r.whole = r.from, true
 		return false, nil
 	}
 	if len(dropped) == 0 {
@@ -101,10 +110,13 @@ func (r *rangeDeletion) step(ctx context.Context) (last bool, err error) {
 	}
 	again, failed, err := r.drop(version, dropped)
 	if failed {
-		d.opts.Events.failed(err)
+		d.manifestFailed(err)
 	}
 	if again {
 		return false, nil
+	}
+	if err == nil {
+		d.opts.Logger.Info("dropped tables of a deleted range", "tables", len(dropped))
 	}
 	r.done = err == nil
 	return true, err
@@ -133,7 +145,6 @@ func (r *rangeDeletion) drop(version *manifest.Version, tables map[*manifest.Tab
 		return false, failed, err
 	}
 	r.dropped = true
-	d.opts.Logger.Info("dropped tables of a deleted range", "tables", len(edit.Deleted))
 	return false, false, nil
 }
 
@@ -141,15 +152,12 @@ func (r *rangeDeletion) drop(version *manifest.Version, tables map[*manifest.Tab
 func (r *rangeDeletion) droppable(version *manifest.Version) map[*manifest.TableMeta]bool {
 	d := r.db
 	var within []*manifest.TableMeta
-	r.unread = false
 	for _, metas := range version.Levels {
 		for _, meta := range metas {
 			if bytes.Compare(base.UserKey(meta.Smallest), r.from) >= 0 &&
 				(r.to == nil || bytes.Compare(base.UserKey(meta.Largest), r.to) < 0) {
 				within = append(within, meta)
-				if _, err := meta.Handle.(*table).load(); err != nil { // here and not below, where the lock is held
-					r.unread = true
-				}
+				meta.Handle.(*table).load() // here and not below, where the lock is held
 			}
 		}
 	}
@@ -166,8 +174,8 @@ func (r *rangeDeletion) droppable(version *manifest.Version) map[*manifest.Table
 }
 
 // unseen reports whether a table may be dropped: it holds no entry from after the call began, and
-// none that a snapshot can see. Tables without properties were written before the database was
-// opened. REQUIRES: snapshots.mu.
+// none that a snapshot can see. Tables without properties, and those that cannot be loaded, were
+// written before the database was opened. REQUIRES: snapshots.mu.
 func (r *rangeDeletion) unseen(meta *manifest.TableMeta) bool {
 	var minSeq uint64
 	if reader, err := meta.Handle.(*table).load(); err == nil {
@@ -183,8 +191,8 @@ func (r *rangeDeletion) unseen(meta *manifest.TableMeta) bool {
 }
 
 // find sets keys to deletions of the next keys that have a value in the rest, and reports whether
-// there are any.
-func (r *rangeDeletion) find(ctx context.Context, version *manifest.Version, dropped map[*manifest.TableMeta]bool) (bool, error) {
+// there are any. more reports that it has found none so far and has to continue.
+func (r *rangeDeletion) find(ctx context.Context, version *manifest.Version, dropped map[*manifest.TableMeta]bool) (found, more bool, err error) {
 	o := &sstable.IterOptions{DontFillCache: true, Readahead: true}
 	var src sources
 	for level, metas := range version.Levels {
@@ -200,7 +208,7 @@ func (r *rangeDeletion) find(ctx context.Context, version *manifest.Version, dro
 	}
 	children, err := src.iterators(o)
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	in := merge.New(children...)
 	defer in.Close()
@@ -208,12 +216,15 @@ func (r *rangeDeletion) find(ctx context.Context, version *manifest.Version, dro
 	r.size = 0
 	var last []byte // the key of the last entry up to seq
 	have := false
-	n := 0
+	searched, checked := 0, 0 // bytes of entries, and of those before ctx was checked
 	for ok := in.SeekGE(base.AppendInternalKey(nil, r.at, base.MaxSequence, base.KindSeek)); ok; ok = in.Next() {
-		if n++; n%1024 == 0 && ctx.Err() != nil {
-			return false, ctx.Err()
-		}
 		ikey := in.Key()
+		enough := searched > maxSearchBytes && !r.whole
+		if searched += len(ikey) + len(in.Value()); searched-checked >= checkBytes {
+			if checked = searched; ctx.Err() != nil {
+				return false, false, ctx.Err()
+			}
+		}
 		userKey, t := base.UserKey(ikey), base.KeyTrailer(ikey)
 		if r.to != nil && bytes.Compare(userKey, r.to) >= 0 {
 			break
@@ -222,27 +233,27 @@ func (r *rangeDeletion) find(ctx context.Context, version *manifest.Version, dro
 			continue
 		}
 		last, have = append(last[:0], userKey...), true
-		if base.Kind(t) == base.KindDelete || t>>8 > r.began && !r.unread {
-			continue // this entry hides older ones, and the tables to be dropped have no newer ones
-		}
-		if r.size > maxFoundBytes {
+		if r.size > maxFoundBytes || enough {
 			r.at = bytes.Clone(userKey)
-			return true, nil
+			return r.keys.Len() > 0, r.keys.Len() == 0, nil
+		}
+		if base.Kind(t) == base.KindDelete || t>>8 > r.began {
+			continue // this entry hides older ones, and the tables to be dropped have no newer ones
 		}
 		r.keys.Delete(userKey)
 		r.size += len(userKey) + 8
 	}
 	if err := in.Err(); err != nil {
-		return false, err
+		return false, false, err
 	}
 	if r.keys.Len() > 0 {
 		r.at = r.to // the search is complete
 		if r.to == nil {
 			r.at = append(last, 0)
 		}
-		return true, nil
+		return true, false, nil
 	}
-	return false, nil
+	return false, false, nil
 }
 
 // deleteKeys writes the deletions in keys. The next flush makes them durable.

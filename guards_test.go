@@ -1073,7 +1073,7 @@ func TestFindIgnoresNewer(t *testing.T) {
 	}
 	for seq, want := range map[uint64]bool{0: false, 1: true, 2: false, 3: false} { // the value has 1, the tombstone 2
 		r := rangeDeletion{db: db, began: 3, seq: seq}
-		found, err := r.find(context.Background(), db.state.Load().version, nil)
+		found, _, err := r.find(context.Background(), db.state.Load().version, nil)
 		if found != want || err != nil {
 			t.Errorf("at sequence number %d: found %t, %v", seq, found, err)
 		}
