@@ -182,8 +182,8 @@ func TestBehind(t *testing.T) {
 	add("bbolt", "", "ycsb-a", result.CPU, 1)
 	table := source{f}.behind()
 	want := [][]string{
-		{"seekrandom, settled", "CPU µs", "10.0", "leveldb 2.00 ×"},
-		{"ycsb-a, settled", "ops/s", "100k", "bbolt 1.50 ×"},
+		{"seekrandom, settled", "CPU µs", "10.0", "leveldb 2.00×"},
+		{"ycsb-a, settled", "ops/s", "100k", "bbolt 1.50×"},
 	}
 	if !reflect.DeepEqual(table.Rows, want) {
 		t.Errorf("rows %q, want %q", table.Rows, want)
