@@ -228,14 +228,29 @@ func (cmd *command) needsLeader() bool {
 	return !cmd.noKeys()
 }
 
-// canBeStale reports whether a follower executes a command for a client that has sent READONLY.
+// canBeStale reports whether a follower executes a command other than EXEC for a client that has
+// sent READONLY.
 func (cmd *command) canBeStale() bool {
 	switch cmd.name {
 	case "get", "mget", "strlen", "getrange", "substr", "getbit", "bitcount", "bitpos", "lcs", "exists", "touch", "type", "object",
-		"ttl", "pttl", "expiretime", "pexpiretime", "exec":
+		"ttl", "pttl", "expiretime", "pexpiretime":
 		return true
 	}
 	return false
+}
+
+// canBeStale reports whether a follower executes a command for the client if that has sent READONLY.
+// Of an EXEC it must be able to execute everything that is queued, perhaps while the node led.
+func (c *client) canBeStale(cmd *command) bool {
+	if cmd.name != "exec" {
+		return cmd.canBeStale()
+	}
+	for _, args := range c.queue {
+		if queued := lookup(args[0]); queued.needsLeader() && !queued.canBeStale() {
+			return false
+		}
+	}
+	return true
 }
 
 // route reports whether this node of a group executes a command. If not, it redirects the client to
@@ -260,7 +275,7 @@ func (c *client) route(cmd *command, args [][]byte) bool {
 	switch {
 	case s.follows() && cmd.name == "exec" && (c.broken || !c.queueing):
 		return true // EXEC reports it
-	case s.follows() && c.readsOld && cmd.canBeStale():
+	case s.follows() && c.readsOld && c.canBeStale(cmd):
 		if err := s.readGens(); err != nil && !errors.Is(err, sift.ErrNotFound) {
 			return !c.reply(err)
 		}

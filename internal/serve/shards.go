@@ -304,7 +304,7 @@ func (c *client) executesHere(cmd *command) bool {
 	switch {
 	case s.follows() && cmd.name == "exec" && (c.broken || !c.queueing):
 		return true // EXEC reports it
-	case s.follows() && c.readsOld && cmd.canBeStale():
+	case s.follows() && c.readsOld && c.canBeStale(cmd):
 		return s.readGens() == nil // without generations, nothing has been written
 	}
 	return s.cfg.Leads && !s.retired.Load() && !s.failed.Load()

@@ -219,6 +219,36 @@ func TestShardsMove(t *testing.T) {
 	wantReply(t, c.do("GET", "b"), "-CLUSTERDOWN the leader has changed")
 }
 
+// TestShardsStaleTransaction: a follower executes a transaction after READONLY only if it executes
+// each of its commands, even if they were queued while the node led.
+func TestShardsStaleTransaction(t *testing.T) {
+	for _, c := range []struct {
+		queued []string
+		want   string
+	}{
+		{[]string{"BF.EXISTS {a}f x"}, "-MOVED 15495 127.0.0.1:2"},
+		{[]string{"GET a", "SET a 2"}, "-MOVED 15495 127.0.0.1:2"},
+		{[]string{"GET a", "PING", "STRLEN a"}, "[1 PONG 1]"},
+	} {
+		h := startHalves(t)
+		cl := dial(t, h.front)
+		cl.do("SET", "a", "1")
+		cl.do("BF.ADD", "{a}f", "x")
+		wantReply(t, cl.do("READONLY"), "+OK")
+		wantReply(t, cl.do("MULTI"), "+OK")
+		for _, line := range c.queued {
+			wantReply(t, cl.do(strings.Fields(line)...), "+QUEUED")
+		}
+		h.attach(t, 1, false)
+		got := cl.do("EXEC")
+		if list, ok := got.([]any); ok {
+			got = fmt.Sprint(list)
+		}
+		wantReply(t, got, c.want)
+		wantReply(t, cl.do("GET", "a"), "1")
+	}
+}
+
 // send sends commands as one pipeline.
 func (c *caller) send(commands ...string) {
 	c.t.Helper()
