@@ -139,7 +139,7 @@ func hello(c *client, args [][]byte) {
 	c.w.BulkString("mode")
 	c.w.BulkString(c.srv.mode())
 	c.w.BulkString("role")
-	c.w.BulkString(c.srv.role())
+	c.w.BulkString(c.srv.root.role())
 	c.w.BulkString("modules")
 	c.w.Array(1)
 	c.w.Map(4)

@@ -239,8 +239,8 @@ func (cmd *command) canBeStale() bool {
 	return false
 }
 
-// canBeStale reports whether a follower executes a command for the client if that has sent READONLY.
-// Of an EXEC it must be able to execute everything that is queued, perhaps while the node led.
+// canBeStale reports whether a follower executes a command for a client that has sent READONLY: an
+// EXEC if it executes all queued commands, since they may have been queued while the node led.
 func (c *client) canBeStale(cmd *command) bool {
 	if cmd.name != "exec" {
 		return cmd.canBeStale()
@@ -261,7 +261,7 @@ func (c *client) route(cmd *command, args [][]byte) bool {
 		return false
 	}
 	if !cmd.needsLeader() {
-		return true
+		return c.srv == c.srv.root || c.queueing || !cmd.aboutNode() || c.leaveServer()
 	}
 	if c.srv.shards != nil {
 		return c.routeShard(cmd, args)

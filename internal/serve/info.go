@@ -40,7 +40,7 @@ var sections = []section{
 			v.Connections, v.Commands, c.srv.opsPerSec(v.Commands), v.Rejected, v.Expired, v.Evicted, v.Hits, v.Misses, v.Errors, v.ProtocolErrors, v.AuthFailures)
 	}},
 	{"Replication", false, func(c *client, v *figures, b *strings.Builder) {
-		fmt.Fprintf(b, "role:%s\r\nconnected_slaves:%d\r\nmaster_failover_state:no-failover\r\nmaster_repl_offset:%d\r\n", c.srv.role(), v.Followers, v.Group.Applied)
+		fmt.Fprintf(b, "role:%s\r\nconnected_slaves:%d\r\nmaster_failover_state:no-failover\r\nmaster_repl_offset:%d\r\n", c.srv.root.role(), v.Followers, v.Group.Applied)
 	}},
 	{"CPU", false, func(c *client, v *figures, b *strings.Builder) {
 		user, system := cpuSeconds()
@@ -141,7 +141,7 @@ func (c *client) addKeys(total *[numDatabases]keyCount, p *Server) error {
 }
 
 func info(c *client, args [][]byte) {
-	v := c.srv.figures()
+	v := c.srv.root.figures()
 	var b strings.Builder
 	for _, sec := range sections {
 		wanted := len(args) == 1 && !sec.extra

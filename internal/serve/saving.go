@@ -27,7 +27,7 @@ func saveCommand(c *client, args [][]byte) {
 
 // bgSave is BGSAVE and BGREWRITEAOF.
 func bgSave(c *client, args [][]byte) {
-	s := c.srv
+	s := c.srv.root
 	text := "Background saving started"
 	if is(args[0], "BGREWRITEAOF") {
 		text = "Background append only file rewriting started"

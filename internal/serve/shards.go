@@ -16,8 +16,9 @@ import (
 // A node of several groups has a front end, which owns the clients, and a server with a database
 // for each group that it is in. A command goes to the server of its key's slot. The writes that a
 // client's commands have collected for these servers are finished concurrently, before the replies
-// are sent. The front end executes commands without a key. Commands on all keys of the node are
-// executed by the servers that lead, one after the other, after all collected writes are finished.
+// are sent. Commands on all keys of the node are executed by the servers that lead, one after the
+// other, after all collected writes are finished. The front end executes commands about the node.
+// Other commands without a key do not depend on the server.
 
 // Shards are the groups that share the slots, in the order of the slots. Its methods are called by
 // many goroutines.
@@ -227,6 +228,18 @@ func (c *client) leaveServer() bool {
 	c.wrote = false
 	c.safe = len(c.w.Buf)
 	return true
+}
+
+// aboutNode reports whether a command without a key shows or changes the state of the node or of its
+// groups. Only the front end's own server executes it: a client that used the server of a group
+// would see that group only, and a command that replaces the server would wait for its own client.
+// In a transaction, the server of its keys executes the command, for the front end's group.
+func (cmd *command) aboutNode() bool {
+	switch cmd.name {
+	case "cluster", "info", "hello", "save", "bgsave", "bgrewriteaof":
+		return true
+	}
+	return false
 }
 
 // coversNode reports whether a command covers all keys that a node holds.

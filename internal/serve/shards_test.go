@@ -21,9 +21,22 @@ import (
 
 // halves are the two groups of a front end. The node leads those whose server leads.
 type halves struct {
-	addr  string
-	front *Server
-	dbs   [2]*sift.DB
+	addr     string
+	front    *Server
+	dbs      [2]*sift.DB
+	managing func() // called by CLUSTER NODE; may be nil
+}
+
+// directoryGroup is the group of a front end. Unlike the groups of shards, it can remove nodes, and
+// has another member.
+type directoryGroup struct{ singleNodeGroup }
+
+func (*directoryGroup) Forget(string) error { return nil }
+
+func (g *directoryGroup) State() GroupState {
+	s := g.singleNodeGroup.State()
+	s.Members = append(s.Members, GroupMember{ID: "4", Addr: "127.0.0.1:4", Voter: true})
+	return s
 }
 
 func (h *halves) Leader(_ context.Context, shard int) (string, bool) {
@@ -39,6 +52,9 @@ func (h *halves) States() []GroupState {
 }
 
 func (h *halves) Manage(args []string) (string, error) {
+	if h.managing != nil {
+		h.managing()
+	}
 	return strings.Join(args, "+"), nil
 }
 
@@ -65,7 +81,7 @@ func startHalves(t *testing.T) *halves {
 	t.Helper()
 	h := &halves{addr: "127.0.0.1:2"}
 	var err error
-	if h.front, err = New(nil, Config{Addr: "127.0.0.1:0", Group: &singleNodeGroup{leader: h.addr}, Leads: true, Shards: h}); err != nil {
+	if h.front, err = New(nil, Config{Addr: "127.0.0.1:0", Group: &directoryGroup{singleNodeGroup{leader: h.addr}}, Leads: true, Shards: h}); err != nil {
 		t.Fatal(err)
 	}
 	h.front.SetShards(2)
@@ -418,6 +434,63 @@ func TestShardsRole(t *testing.T) {
 		if got := fmt.Sprint(c.do("INFO", "replication")); !strings.Contains(got, step.want+"\r\n") {
 			t.Errorf("%v: %q, want %s", step.leads, got, step.want)
 		}
+	}
+}
+
+// TestShardsNode: commands about the node are not about the group that the client's pipeline or
+// transaction has used before. Here that group has another leader.
+func TestShardsNode(t *testing.T) {
+	h := startHalves(t)
+	h.attach(t, 1, false)
+	c := dial(t, h.front)
+	wantReply(t, c.do("SET", "b", "1"), "+OK")
+	wantReply(t, c.do("READONLY"), "+OK")
+	for _, step := range []struct {
+		send, want string
+		alone      bool // not in a transaction
+	}{
+		{"CLUSTER FORGET x", "OK", true}, {"CLUSTER NODES", " 127.0.0.1:4@", false}, {"CLUSTER INFO", "known_nodes:3\r\n", false},
+		{"INFO replication", "role:master\r\nconnected_slaves:3\r\n", false}, {"INFO keyspace", "db0:keys=1,", true}, {"HELLO", "role master", false},
+		{"SAVE", "OK", true}, {"BGSAVE", "Background saving started", false},
+	} {
+		c.send("GET a", step.send)
+		wantReply(t, c.reply(), "nil")
+		if got := fmt.Sprint(c.reply()); !strings.Contains(got, step.want) {
+			t.Errorf("%s: %q, want %q", step.send, got, step.want)
+		}
+		if step.alone {
+			continue
+		}
+		c.send("MULTI", "GET a", step.send, "EXEC")
+		for range 3 {
+			c.reply()
+		}
+		if got := fmt.Sprint(c.reply()); !strings.Contains(got, step.want) {
+			t.Errorf("%s in a transaction: %q, want %q", step.send, got, step.want)
+		}
+	}
+}
+
+// TestShardsDrop: a command that removes a server does not wait for its own client, which has used
+// the server.
+func TestShardsDrop(t *testing.T) {
+	h := startHalves(t)
+	h.managing = func() {
+		removed := make(chan struct{})
+		go func() {
+			h.detach(1)
+			close(removed)
+		}()
+		select {
+		case <-removed:
+		case <-time.After(30 * time.Second):
+			t.Error("the server is not removed while the command waits for that")
+		}
+	}
+	c := dial(t, h.front)
+	c.send("SET a 1", "CLUSTER NODE x", "GET b")
+	for _, want := range []string{"+OK", "+x", "nil"} {
+		wantReply(t, c.reply(), want)
 	}
 }
 

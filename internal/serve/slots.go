@@ -91,7 +91,7 @@ func readOnly(c *client, args [][]byte) {
 var errNoGroup = errors.New("ERR This instance has cluster support disabled")
 
 func clusterCommand(c *client, args [][]byte) {
-	g := c.srv.cfg.Group
+	g := c.srv.root.cfg.Group
 	if g == nil {
 		c.reply(errNoGroup)
 		return
@@ -276,7 +276,7 @@ func (c *client) clusterNodes(shards []shardState) {
 			l.term = max(l.term, g.Term)
 		}
 	}
-	all := c.srv.cfg.Group.State()
+	all := c.srv.root.cfg.Group.State()
 	for _, m := range all.ordered() {
 		if byID[m.ID] == nil { // it is joining or leaving
 			lines = append(lines, &line{GroupMember: m, master: "-"})
@@ -312,7 +312,7 @@ func (c *client) clusterInfo(shards []shardState) {
 		}
 		term = max(term, g.Term)
 	}
-	all := c.srv.cfg.Group.State()
+	all := c.srv.root.cfg.Group.State()
 	for _, m := range all.ordered() {
 		nodes[m.ID] = true
 	}
