@@ -91,6 +91,9 @@ var (
 // follows reports whether another node leads the server's group.
 func (s *Server) follows() bool { return s.cfg.Group != nil && !s.cfg.Leads }
 
+// leads reports whether the server executes commands that only the leader of its group executes.
+func (s *Server) leads() bool { return s.cfg.Leads && !s.retired.Load() && !s.failed.Load() }
+
 // mode returns the server's mode in HELLO and INFO.
 func (s *Server) mode() string {
 	if s.cfg.Group != nil {
@@ -280,7 +283,7 @@ func (c *client) route(cmd *command, args [][]byte) bool {
 			return !c.reply(err)
 		}
 		return true
-	case s.cfg.Leads && !s.retired.Load() && !s.failed.Load():
+	case s.leads():
 		return true
 	case cmd.name == "wait":
 		c.reject(cmd, "ERR WAIT cannot be used with replica instances. Please also note that writes to replicas are just local and are not propagated.")

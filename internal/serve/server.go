@@ -181,7 +181,7 @@ func New(db *sift.DB, cfg Config) (*Server, error) {
 		s.stripes[i].filters = map[string]*filter{}
 	}
 	if cfg.Shards != nil {
-		s.shards = &shards{Shards: cfg.Shards}
+		s.shards = &shards{Shards: cfg.Shards, wait: shardWait}
 		s.collectors.New = func() any { return s.newWrites(keptBytes) }
 		return s, nil
 	}

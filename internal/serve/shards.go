@@ -38,6 +38,7 @@ type Shards interface {
 type shards struct {
 	Shards
 	servers atomic.Pointer[[]atomic.Pointer[Server]]
+	wait    time.Duration // shardWait, except in tests
 }
 
 // SetShards sets the number of shards of a front end, once it is known.
@@ -230,10 +231,10 @@ func (c *client) leaveServer() bool {
 	return true
 }
 
-// aboutNode reports whether a command without a key shows or changes the state of the node or of its
-// groups. Only the front end's own server executes it: a client that used the server of a group
-// would see that group only, and a command that replaces the server would wait for its own client.
-// In a transaction, the server of its keys executes the command, for the front end's group.
+// aboutNode reports whether a command without a key shows or changes the state of the node or its
+// groups. The root executes it: a client that uses the server of a group would see only that group,
+// and a command that replaces the server would wait for its own client. In a transaction, the
+// server of the keys executes the command, but with the root's group.
 func (cmd *command) aboutNode() bool {
 	switch cmd.name {
 	case "cluster", "info", "hello", "save", "bgsave", "bgrewriteaof":
@@ -284,7 +285,7 @@ func (c *client) routeShard(cmd *command, args [][]byte) bool {
 		c.crossSlot(cmd)
 		return false
 	}
-	for end := time.Now().Add(shardWait); ; {
+	for end := time.Now().Add(f.wait); ; {
 		s := f.at(shard)
 		if c.srv != s && (s == nil || !c.switchTo(s, cmd)) && !c.leaveServer() {
 			return false
@@ -320,7 +321,7 @@ func (c *client) executesHere(cmd *command) bool {
 	case s.follows() && c.readsOld && c.canBeStale(cmd):
 		return s.readGens() == nil // without generations, nothing has been written
 	}
-	return s.cfg.Leads && !s.retired.Load() && !s.failed.Load()
+	return s.leads()
 }
 
 // moveWatch makes a transaction fail if the server whose keys it watches has been replaced.
@@ -343,6 +344,41 @@ func (c *client) sendTo(cmd *command, slot int, addr string) {
 	} else {
 		c.fault("MOVED " + formatInt(int64(max(slot, 0))) + " " + addr)
 	}
+}
+
+// leading returns the server of a shard that this node leads, nil if another node leads it. It
+// waits while there is no leader or the server is not attached; if that lasts, it replies with an
+// error and returns false.
+func (c *client) leading(shard int) (s *Server, ok bool) {
+	f := c.srv.shards
+	for end := time.Now().Add(f.wait); ; time.Sleep(time.Millisecond) {
+		if s := f.at(shard); s != nil && s.leads() {
+			return s, true
+		}
+		addr, self := f.Leader(c.srv.serving, shard)
+		if !self && addr != "" {
+			return nil, true
+		}
+		if !self || !time.Now().Before(end) {
+			c.w.Error("CLUSTERDOWN The cluster is down")
+			return nil, false
+		}
+	}
+}
+
+// allLeading returns the servers of the shards that this node leads. It waits and fails as leading
+// does.
+func (c *client) allLeading() (servers []*Server, ok bool) {
+	for shard := range c.srv.shards.n() {
+		s, ok := c.leading(shard)
+		if !ok {
+			return nil, false
+		}
+		if s != nil {
+			servers = append(servers, s)
+		}
+	}
+	return servers, true
 }
 
 // runOnAll executes a command on all keys of the node.
@@ -410,10 +446,24 @@ func (c *client) unlockWorld(cmd *command) {
 
 // sumOfAll is DBSIZE, KEYS, FLUSHALL and FLUSHDB: it adds up numbers and joins arrays.
 func (c *client) sumOfAll(cmd *command, args [][]byte) {
+	servers, ok := c.allLeading()
+	if !ok {
+		return
+	}
+	writes := cmd.flags&isWrite != 0
+	if writes && len(servers) == 0 && len(c.srv.parts()) > 0 {
+		c.w.Error("READONLY You can't write against a read only replica.")
+		return
+	}
+	mark := len(c.w.Buf)
 	total, bodies := int64(0), []byte(nil)
-	for _, s := range c.srv.shards.all(true) {
+	for i, s := range servers {
 		reply, ok := c.runOn(s, cmd, args)
 		if !ok {
+			if writes && i > 0 { // some shards are flushed
+				c.w.Buf, c.w.Errors = c.w.Buf[:mark], c.errorsSeen
+				c.w.Error(errOutcome.Error())
+			}
 			return
 		}
 		if head, body, found := bytes.Cut(reply, []byte("\r\n")); found && (head[0] == ':' || head[0] == '*') {
@@ -439,7 +489,10 @@ func (c *client) sumOfAll(cmd *command, args [][]byte) {
 
 // randomOfAll is RANDOMKEY.
 func (c *client) randomOfAll(cmd *command, args [][]byte) {
-	servers := c.srv.shards.all(true)
+	servers, ok := c.allLeading()
+	if !ok {
+		return
+	}
 	for _, i := range rand.Perm(len(servers)) {
 		reply, ok := c.runOn(servers[i], cmd, args)
 		if !ok {
@@ -465,15 +518,18 @@ func (c *client) scanAll(cmd *command, args [][]byte) {
 	} else if !ok && len(cString(args[1])) > 0 {
 		inner = args[1] // scan replies with an error
 	}
-	next := func() (*Server, int) {
+	next := func() (s *Server, ok bool) {
 		for ; shard < f.n(); shard, inner = shard+1, []byte("0") {
-			if s := f.at(shard); s != nil && s.cfg.Leads {
-				return s, shard
+			if s, ok = c.leading(shard); s != nil || !ok {
+				return s, ok
 			}
 		}
-		return nil, 0
+		return nil, true
 	}
-	s, _ := next()
+	s, ok := next()
+	if !ok {
+		return
+	}
 	args = append([][]byte(nil), args...)
 	if args[1] = inner; s == nil {
 		c.w.Array(2)
@@ -488,7 +544,9 @@ func (c *client) scanAll(cmd *command, args [][]byte) {
 	cursor, keys := cutCursor(reply)
 	if cursor == "0" {
 		shard, inner = shard+1, []byte("0")
-		s, _ = next()
+		if s, ok = next(); !ok {
+			return
+		}
 		cursor = string(inner)
 	}
 	out := uint64(0)

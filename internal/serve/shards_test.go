@@ -24,7 +24,8 @@ type halves struct {
 	addr     string
 	front    *Server
 	dbs      [2]*sift.DB
-	managing func() // called by CLUSTER NODE; may be nil
+	managing func()                                   // called by CLUSTER NODE; may be nil
+	leading  func(shard int) (addr string, self bool) // replaces Leader; may be nil
 }
 
 // directoryGroup is the group of a front end. Unlike the groups of shards, it can remove nodes, and
@@ -40,6 +41,9 @@ func (g *directoryGroup) State() GroupState {
 }
 
 func (h *halves) Leader(_ context.Context, shard int) (string, bool) {
+	if h.leading != nil {
+		return h.leading(shard)
+	}
 	if s := h.front.shards.at(shard); s != nil && s.cfg.Leads {
 		return "127.0.0.1:1", true
 	}
@@ -202,6 +206,120 @@ func TestShardsOfNode(t *testing.T) {
 	wantReply(t, c.do("MULTI"), "+OK")
 	wantReply(t, c.do("DBSIZE"), "-ERR DBSIZE is not allowed")
 	wantReply(t, c.do("EXEC"), "-EXECABORT")
+}
+
+// between returns a replacement for Leader: this node leads both shards, but a server that is not
+// attached is attached only when a client has asked for the third time.
+func (h *halves) between(t *testing.T) func(shard int) (string, bool) {
+	asked := [2]int{}
+	return func(shard int) (string, bool) {
+		if asked[shard]++; asked[shard]%3 == 0 {
+			h.attach(t, shard, true)
+		}
+		return "127.0.0.1:1", true
+	}
+}
+
+// TestShardsOfNodeWait: commands about all keys wait for the servers of groups that the node leads,
+// at any step of a SCAN, too.
+func TestShardsOfNodeWait(t *testing.T) {
+	h := startHalves(t)
+	h.front.shards.wait = time.Minute
+	h.leading = h.between(t)
+	c := dial(t, h.front)
+	all := map[string]bool{}
+	for i := range 20 {
+		all["key"+formatInt(int64(i))] = true
+		wantReply(t, c.do("SET", "key"+formatInt(int64(i)), "v"), "+OK")
+	}
+	detached := func(args ...string) any {
+		h.detach(0)
+		h.detach(1)
+		return c.do(args...)
+	}
+	wantReply(t, detached("DBSIZE"), ":20")
+	if got := detached("KEYS", "*").([]any); len(got) != 20 {
+		t.Errorf("KEYS: %d", len(got))
+	}
+	if key, _ := detached("RANDOMKEY").(string); !all[key] {
+		t.Errorf("RANDOMKEY: %q", key)
+	}
+	found := map[string]bool{}
+	for cursor := "0"; ; {
+		reply := detached("SCAN", cursor, "COUNT", "3").([]any)
+		for _, key := range reply[1].([]any) {
+			found[key.(string)] = true
+		}
+		if cursor = reply[0].(string); cursor == "0" {
+			break
+		}
+	}
+	if len(found) != 20 {
+		t.Errorf("SCAN: %d of 20 keys", len(found))
+	}
+	wantReply(t, detached("FLUSHALL"), "+OK")
+	wantReply(t, c.do("DBSIZE"), ":0")
+}
+
+// TestShardsOfNodeDown: commands about all keys are not executed while the node leads a group whose
+// server is not attached, or does not know who leads it. FLUSHALL is not executed on a replica.
+func TestShardsOfNodeDown(t *testing.T) {
+	h := startHalves(t)
+	h.front.shards.wait = 10 * time.Millisecond
+	c := dial(t, h.front)
+	for _, key := range []string{"a", "b", "c"} {
+		wantReply(t, c.do("SET", key, "v"), "+OK")
+	}
+	for shard := range h.dbs {
+		for _, self := range []bool{true, false} {
+			h.detach(shard)
+			h.leading = func(int) (string, bool) { return "", self }
+			for _, line := range []string{"DBSIZE", "KEYS *", "RANDOMKEY", "SCAN 0 COUNT 100", "FLUSHALL", "FLUSHDB"} {
+				wantReply(t, c.do(strings.Fields(line)...), "-CLUSTERDOWN The cluster is down")
+			}
+			h.leading = nil
+			h.attach(t, shard, true)
+			wantReply(t, c.do("DBSIZE"), ":3")
+		}
+	}
+	h.attach(t, 0, false)
+	h.attach(t, 1, false)
+	wantReply(t, c.do("FLUSHALL"), "-READONLY You can't write against a read only replica.")
+	wantReply(t, c.do("DBSIZE"), ":0")
+	h.detach(0)
+	h.detach(1)
+	wantReply(t, c.do("FLUSHALL"), "+OK") // a node without groups has nothing to flush
+	h.attach(t, 0, true)
+	h.attach(t, 1, true)
+	wantReply(t, c.do("DBSIZE"), ":3")
+}
+
+// TestShardsFlushSome: if FLUSHALL flushes only some of the groups, it does not reply that it was
+// not executed.
+func TestShardsFlushSome(t *testing.T) {
+	for _, how := range []string{"detached", "retired"} {
+		t.Run(how, func(t *testing.T) {
+			h := startHalves(t)
+			g := h.attach(t, 0, true)
+			c := dial(t, h.front)
+			wantReply(t, c.do("SET", "a", "v"), "+OK")
+			wantReply(t, c.do("SET", "b", "v"), "+OK")
+			var once sync.Once // later, g removes what was flushed
+			g.writing = func() {
+				once.Do(func() {
+					if how == "detached" {
+						h.detach(1)
+					} else {
+						h.front.shards.at(1).Retire()
+					}
+				})
+			}
+			wantReply(t, c.do("FLUSHALL"), "-UNKNOWN")
+			h.attach(t, 1, true)
+			wantReply(t, c.do("GET", "b"), "nil")
+			wantReply(t, c.do("GET", "a"), "v")
+		})
+	}
 }
 
 // TestShardsMove: a connection stays open when the server of a shard is replaced. The keys are still
