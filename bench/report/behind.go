@@ -12,8 +12,8 @@ import (
 // ours is the store whose weaknesses are listed.
 const ours = "sift"
 
-// ahead is the minimum lead, as a share, for another store to be listed. The two stores' ranges of
-// values must not overlap, either.
+// ahead is the minimum lead, as a share: below it, two stores are level. For another store to be
+// listed, the two stores' ranges of values must not overlap, either.
 const ahead = 0.05
 
 // contest is a measure in which the stores are compared.

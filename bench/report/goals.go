@@ -68,6 +68,10 @@ func (s source) reached(g goal, own *result.Row) []string {
 		value = timesAsGood(mine, median(s.row(k), g.unit), g.unit)
 		met = value >= g.limit
 		cells[2], cells[3], cells[4] = label(k), Figure(g.limit)+"×", Figure(value)+"×"
+		if math.Abs(value-1) <= ahead {
+			cells[4] += ", level"
+			met = met || g.limit <= 1
+		}
 	}
 	if math.IsNaN(value) {
 		return nil

@@ -91,7 +91,11 @@ func (s source) versus() *Table {
 		t.Header = append(t.Header, label(result.Key{Store: strings.TrimSuffix(who.store, large), Mode: who.mode}))
 		for i, state := range states {
 			ratio := median(s.of(who, "readmissing", state), result.CPU) / median(s.of(own, "readmissing", state), result.CPU)
-			t.Rows[i] = append(t.Rows[i], fmt.Sprintf("%.1f×", ratio))
+			cell := fmt.Sprintf("%.1f×", ratio)
+			if math.Abs(ratio-1) <= ahead {
+				cell = "level"
+			}
+			t.Rows[i] = append(t.Rows[i], cell)
 		}
 	}
 	if len(t.Header) == 2 {
