@@ -1,6 +1,8 @@
 package filter_test
 
 import (
+	"crypto/rand"
+	"errors"
 	"fmt"
 	"log"
 
@@ -90,4 +92,59 @@ func ExampleReader_mayContainMany() {
 	r.MayContainMany(keys, maybe)
 	fmt.Println(maybe)
 	// Output: [true false]
+}
+
+// A range filter is built from numbers, each with a prefix, and probed for ranges of them.
+func ExampleRange() {
+	policy := filter.Range(16, 0)
+	w := policy.NewWriter()
+	for _, second := range []uint64{100, 250, 9000} {
+		w.Add([]byte("device/7/"), second)
+	}
+	block, err := w.Finish()
+	if err != nil {
+		log.Fatal(err)
+	}
+	r, err := policy.Open(block)
+	if err != nil {
+		log.Fatal(err) // or proceed as if there were no filter
+	}
+	fmt.Println(r.MayContainRange([]byte("device/7/"), 200, 300))
+	fmt.Println(r.MayContainRange([]byte("device/7/"), 300, 400))
+	fmt.Printf("FPR for 100 numbers: at most %.2f %%\n", 100*filter.RangeFPR(16, 100))
+	// Output:
+	// true
+	// false
+	// FPR for 100 numbers: at most 0.61 %
+}
+
+// Only a policy with the same secret opens a keyed filter.
+func ExampleKeyed() {
+	var secret filter.Secret
+	rand.Read(secret[:])
+	policy, err := filter.Keyed(filter.Ribbon(10), secret)
+	if err != nil {
+		log.Fatal(err)
+	}
+	w := policy.NewWriter()
+	w.Add(filter.NewKey([]byte("apple")))
+	units, err := w.Finish()
+	if err != nil {
+		log.Fatal(err)
+	}
+	r, err := policy.Open(units)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(policy.Name(), r.MayContain(filter.NewKey([]byte("apple"))))
+
+	other, err := filter.Keyed(filter.Ribbon(10), filter.Secret{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = other.Open(units)
+	fmt.Println(errors.Is(err, filter.ErrSecret))
+	// Output:
+	// keyed(ribbon(10)) true
+	// true
 }

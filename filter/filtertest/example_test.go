@@ -23,3 +23,13 @@ func ExampleRunWith() {
 	fmt.Println(n, "violations")
 	// Output: 0 violations
 }
+
+// RunRange tests a range policy in the same way:
+//
+//	func TestMyRangePolicy(t *testing.T) { filtertest.RunRange(t, mine.RangePolicy()) }
+func ExampleRunRangeWith() {
+	var n violations
+	filtertest.RunRangeWith(&n, filter.Range(12, 0), filtertest.Options{MaxKeys: 1000})
+	fmt.Println(n, "violations")
+	// Output: 0 violations
+}
