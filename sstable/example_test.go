@@ -2,6 +2,7 @@ package sstable_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log"
 	"math"
@@ -53,4 +54,56 @@ func Example() {
 	// "fruit 2"
 	// "fruit 1"
 	// "fruit 0"
+}
+
+// Verify reads a whole table and reports each fault.
+func ExampleReader_Verify() {
+	var file bytes.Buffer
+	w := sstable.NewWriter(&file, nil)
+	if err := w.Add([]byte("apple"), 1, sstable.KindSet, []byte("green")); err != nil {
+		log.Fatal(err)
+	}
+	if _, err := w.Finish(); err != nil {
+		log.Fatal(err)
+	}
+	table := file.Bytes()
+	table[3] ^= 1 // damage to the first data block
+
+	r, err := sstable.NewReader(bytes.NewReader(table), int64(len(table)), &sstable.ReaderOptions{Path: "fruits.ldb"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := r.Verify(context.Background(), func(fault error) { fmt.Println(fault) }); err != nil {
+		log.Fatal(err)
+	}
+	// Output: fruits.ldb: corrupt data block at offset 0: checksum mismatch: computed e0e2e637, stored bda231fa
+}
+
+// A Prefixer determines which parts of a key its table's filter contains besides the key.
+func ExamplePrefixer() {
+	key := []byte("user/17/name")
+	for _, p := range []sstable.Prefixer{sstable.FixedPrefix(4), sstable.PrefixUpTo('/', 2)} {
+		fmt.Printf("%s: %s\n", p.Name(), key[:p.PrefixLen(key)])
+	}
+
+	var file bytes.Buffer
+	w := sstable.NewWriter(&file, &sstable.WriterOptions{Filter: filter.Ribbon(10), Prefix: sstable.PrefixUpTo('/', 2)})
+	if err := w.Add(key, 1, sstable.KindSet, nil); err != nil {
+		log.Fatal(err)
+	}
+	if _, err := w.Finish(); err != nil {
+		log.Fatal(err)
+	}
+	r, err := sstable.NewReader(bytes.NewReader(file.Bytes()), int64(file.Len()), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, prefix := range []string{"user/17/", "user/18/"} {
+		fmt.Println(prefix, r.MayContain(filter.NewKey([]byte(prefix))))
+	}
+	// Output:
+	// fixed(4): user
+	// upto(0x2f,2): user/17/
+	// user/17/ true
+	// user/18/ false
 }
