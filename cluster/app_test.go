@@ -301,6 +301,10 @@ type network struct {
 	data     func(io.Reader) io.Reader
 	// appended is called with mu when a node has answered a request; it may be nil
 	appended func(to raft.ServerAddress, args *raft.AppendEntriesRequest)
+	// pipelines allows pipelines, which pay no attention to cut. sent is called before a request is
+	// sent, by pipelines with piped set; it may be nil. Set both before the nodes start.
+	pipelines bool
+	sent      func(args *raft.AppendEntriesRequest, piped bool)
 }
 
 func newNetwork() *network {
@@ -382,11 +386,31 @@ func (l *link) lost(from, to raft.ServerAddress) bool {
 	return cut
 }
 
-func (l *link) AppendEntriesPipeline(raft.ServerID, raft.ServerAddress) (raft.AppendPipeline, error) {
-	return nil, raft.ErrPipelineReplicationNotSupported
+func (l *link) AppendEntriesPipeline(id raft.ServerID, to raft.ServerAddress) (raft.AppendPipeline, error) {
+	if !l.net.pipelines {
+		return nil, raft.ErrPipelineReplicationNotSupported
+	}
+	p, err := l.InmemTransport.AppendEntriesPipeline(id, to)
+	return sentPipeline{p, l.net}, err
+}
+
+// sentPipeline is a pipeline that calls network.sent.
+type sentPipeline struct {
+	raft.AppendPipeline
+	net *network
+}
+
+func (p sentPipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+	if p.net.sent != nil {
+		p.net.sent(args, true)
+	}
+	return p.AppendPipeline.AppendEntries(args, resp)
 }
 
 func (l *link) AppendEntries(id raft.ServerID, to raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	if l.net.sent != nil {
+		l.net.sent(args, false)
+	}
 	err := l.call(to, func() error { return l.InmemTransport.AppendEntries(id, to, args, resp) })
 	l.net.mu.Lock()
 	defer l.net.mu.Unlock()

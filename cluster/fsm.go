@@ -62,6 +62,7 @@ type testHooks struct {
 	checkpointed  func(dir string) error // may change a snapshot
 	step          func(name string)      // called before each step of Restore
 	stall         time.Duration          // stallTime
+	most          int                    // requestBytes
 	unstable      error                  // what the log's Set and SetUint64 return
 }
 

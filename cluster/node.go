@@ -64,10 +64,13 @@ type Options struct {
 // Defaults returns Raft's defaults, without the legacy metrics, which are duplicates. A follower
 // expects a heartbeat within a second. Every two to four minutes, a snapshot is taken if at least
 // 8,192 entries have been added since the last one. At least the newest 10,240 entries are kept, so
-// that a node that was down for a short time needs no snapshot.
+// that a node that was down for a short time needs no snapshot. For a node that is behind, the
+// leader reads 16 entries at a time instead of 64, since they may be large; it also syncs at most
+// about that many new commands together.
 func Defaults() *raft.Config {
 	c := raft.DefaultConfig()
 	c.NoLegacyTelemetry = true
+	c.MaxAppendEntries = 16
 	return c
 }
 
@@ -128,6 +131,9 @@ func Open(o Options) (_ *Node, err error) {
 	n.fsm.test = o.test
 	if o.test.stall > 0 {
 		n.trans.stall = o.test.stall
+	}
+	if o.test.most > 0 {
+		n.trans.most = o.test.most
 	}
 	snapshots, err := NewSnapshotStore(filepath.Join(o.Dir, "snapshots"))
 	if err != nil {

@@ -44,6 +44,7 @@ type transport struct {
 	once   sync.Once
 	closed chan struct{}
 	stall  time.Duration // stallTime, except in tests
+	most   int           // requestBytes, except in tests
 
 	mu       sync.Mutex
 	clock    uint64
@@ -66,7 +67,7 @@ type ack struct{ term, after uint64 }
 
 func newTransport(t raft.Transport) *transport {
 	return &transport{
-		Transport: t, in: make(chan raft.RPC), closed: make(chan struct{}), stall: stallTime,
+		Transport: t, in: make(chan raft.RPC), closed: make(chan struct{}), stall: stallTime, most: requestBytes,
 		acks: map[replica]ack{}, held: map[replica]held{}, progress: map[replica]progress{}, sends: map[*raft.InstallSnapshotRequest]bool{},
 	}
 }
@@ -165,8 +166,29 @@ func (t *transport) now() uint64 {
 	return t.clock
 }
 
+// requestBytes is the size of entries that a request carries, unless it has only one. The receiver
+// takes several times as much memory to store them, and all that must be done in requestTimeout.
+const requestBytes = 8 << 20
+
+// shorten drops the last entries from a request that is too large. Raft bounds only their number. It
+// takes from the request which entries it has sent, and then sends the others.
+func (t *transport) shorten(a *raft.AppendEntriesRequest) {
+	size := 0
+	for i, e := range a.Entries {
+		size += len(e.Data) + len(e.Extensions)
+		if i == 0 || size <= t.most {
+			continue
+		}
+		clear(a.Entries[i:]) // they need not stay in memory while the request is sent
+		a.Entries = a.Entries[:i]
+		a.LeaderCommitIndex = min(a.LeaderCommitIndex, a.Entries[i-1].Index)
+		return
+	}
+}
+
 // AppendEntries implements raft.Transport; heartbeats are such requests.
 func (t *transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	t.shorten(args)
 	sent := t.now()
 	err := t.Transport.AppendEntries(id, target, args, resp)
 	if err == nil {
@@ -310,25 +332,26 @@ func (t *transport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAd
 	if err != nil {
 		return nil, err
 	}
-	p := &pipeline{AppendPipeline: inner, out: make(chan raft.AppendFuture), closed: make(chan struct{})}
-	go p.run(t, replica{id, target})
+	p := &pipeline{AppendPipeline: inner, t: t, out: make(chan raft.AppendFuture), closed: make(chan struct{})}
+	go p.run(replica{id, target})
 	return p, nil
 }
 
-// pipeline is a raft.AppendPipeline that records the answers.
+// pipeline is a raft.AppendPipeline that shortens requests and records the answers.
 type pipeline struct {
 	raft.AppendPipeline
+	t      *transport
 	out    chan raft.AppendFuture
 	once   sync.Once
 	closed chan struct{}
 }
 
-func (p *pipeline) run(t *transport, id replica) {
+func (p *pipeline) run(id replica) {
 	for {
 		select {
 		case f := <-p.AppendPipeline.Consumer():
 			if f.Error() == nil {
-				t.noteHeld(id, f.Request(), f.Response())
+				p.t.noteHeld(id, f.Request(), f.Response())
 			}
 			select {
 			case p.out <- f:
@@ -339,6 +362,11 @@ func (p *pipeline) run(t *transport, id replica) {
 			return
 		}
 	}
+}
+
+func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+	p.t.shorten(args)
+	return p.AppendPipeline.AppendEntries(args, resp)
 }
 
 func (p *pipeline) Consumer() <-chan raft.AppendFuture { return p.out }
