@@ -188,6 +188,45 @@ func TestOnlyLoopbackWithoutPassword(t *testing.T) {
 	}
 }
 
+// Without a password, only requests to localhost and loopback addresses are answered: another name
+// may be that of a web site that wants to read the pages (DNS rebinding).
+func TestOnlyLocalHostWithoutPassword(t *testing.T) {
+	open := Config{HTTPAddr: "127.0.0.1:0", Pprof: true, Pages: map[string]http.HandlerFunc{"GET /page": func(http.ResponseWriter, *http.Request) {}}}
+	closed := open
+	closed.Password = "secret"
+	status := func(s *Server, host, path string) int {
+		t.Helper()
+		req, err := http.NewRequest("GET", "http://"+s.HTTPAddr().String()+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = host
+		req.SetBasicAuth("", "secret")
+		tr := &http.Transport{DisableKeepAlives: true}
+		resp, err := tr.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp.StatusCode
+	}
+	s, withPassword := start(t, t.TempDir(), open), start(t, t.TempDir(), closed)
+	for host, want := range map[string]int{
+		"127.0.0.1:7200": 200, "127.0.0.1": 200, "127.1.2.3:80": 200, "[::1]:7200": 200, "[::1]": 200, "localhost:7200": 200, "localhost": 200,
+		"evil.example:7200": 421, "evil.example": 421, "localhost.evil.example": 421, "127.0.0.1.evil.example:7200": 421, "192.0.2.1:7200": 421,
+		"0.0.0.0:7200": 421, "[::]:7200": 421, "localhost:7200:80": 421,
+	} {
+		for _, path := range []string{"/", "/metrics", "/page", "/debug/pprof/"} {
+			if got := status(s, host, path); got != want {
+				t.Errorf("%s of %s: status %d, want %d", path, host, got, want)
+			}
+			if got := status(withPassword, host, path); got != 200 {
+				t.Errorf("%s of %s with a password: status %d", path, host, got)
+			}
+		}
+	}
+}
+
 func TestTLS(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -59,20 +59,38 @@ func (s *Server) listenHTTP() error {
 	return nil
 }
 
-// guard requires the password, if there is one.
+// guard requires the password, if there is one. Without a password, which only a loopback address
+// can have, it refuses requests under other names: the name of a web site may resolve to this
+// machine (DNS rebinding), and its pages could read everything.
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.password() != "" {
-			if _, password, ok := r.BasicAuth(); !ok || !s.checkPassword([]byte(password)) {
-				w.Header().Set("WWW-Authenticate", `Basic realm="sift"`)
-				http.Error(w, "the server's password is required", http.StatusUnauthorized)
+		if s.password() == "" {
+			if !isLocalHost(r.Host) {
+				http.Error(w, "without a password, only requests to localhost or a loopback address are answered", http.StatusMisdirectedRequest)
 				return
 			}
+		} else if _, password, ok := r.BasicAuth(); !ok || !s.checkPassword([]byte(password)) {
+			w.Header().Set("WWW-Authenticate", `Basic realm="sift"`)
+			http.Error(w, "the server's password is required", http.StatusUnauthorized)
+			return
 		}
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
 		next.ServeHTTP(w, r)
 	})
+}
+
+// isLocalHost reports whether a Host header, with or without a port, is localhost or a loopback
+// address. It is empty in some requests of HTTP/1.0, which no browser sends.
+func isLocalHost(host string) bool {
+	if host == "" {
+		return true
+	}
+	local, err := isLoopback(host)
+	if err != nil {
+		local, err = isLoopback(host + ":80")
+	}
+	return local && err == nil
 }
 
 // collector exports figures to Prometheus.
