@@ -327,7 +327,8 @@ func (c *client) mayWrite(cmd *command) bool {
 }
 
 // wait waits while commands are paused. It first sends the replies so far, which a client of an
-// event loop does not have at this point.
+// event loop does not have at this point. After an error, the command must not run: the pause has
+// not ended.
 func (c *client) wait() error {
 	const step = 5 * time.Millisecond
 	p := &c.srv.pause
@@ -350,10 +351,10 @@ func (c *client) wait() error {
 		select {
 		case <-time.After(step):
 		case <-c.srv.serving.Done():
-			return nil
+			return net.ErrClosed
 		}
 		if c.killed.Load() {
-			return net.ErrClosed // the command must not run before the pause ends
+			return net.ErrClosed
 		}
 	}
 	return nil

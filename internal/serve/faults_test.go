@@ -712,6 +712,31 @@ func testKillDuringPause(t *testing.T) {
 	c.do("CLIENT", "UNPAUSE")
 }
 
+// A command that waits for the end of CLIENT PAUSE when the server is closed is not executed: what
+// the pause protects, such as a copy of the data, is then complete.
+func TestCloseDuringPause(t *testing.T) { everyWay(t, testCloseDuringPause) }
+
+func testCloseDuringPause(t *testing.T) {
+	dir := t.TempDir()
+	var waiting *caller
+	t.Run("pause", func(of *testing.T) { // at its end the server is closed, before its clients
+		s := start(of, dir, Config{Fsync: FsyncNo})
+		waiting = dial(t, s)
+		dial(t, s).do("CLIENT", "PAUSE", "600000", "WRITE")
+		waiting.conn.Write(appendCall(appendCall(nil, "PING"), "SET", "k", "v"))
+		if got := waiting.reply(); got != simple("PONG") {
+			t.Error(got)
+		}
+		time.Sleep(50 * time.Millisecond) // SET waits
+	})
+	if got, err := readReply(waiting.r); err == nil {
+		t.Errorf("SET during the pause: %v", got)
+	}
+	if got := dial(t, start(t, dir, Config{Fsync: FsyncNo})).do("GET", "k"); got != any(null{2}) {
+		t.Errorf("GET after the restart: %v", got)
+	}
+}
+
 // SCAN and commands like it do not hold world: a long one would delay an EXEC, and that all other
 // commands.
 func TestScanDoesNotHoldWorld(t *testing.T) {
