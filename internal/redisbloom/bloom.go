@@ -373,6 +373,13 @@ func (f *Bloom) Capacity() uint64 {
 	return n
 }
 
+// Room returns how many items can be added before the filter grows. Links before the last one may
+// not be full if they come from a dump, but get no more items.
+func (f *Bloom) Room() uint64 {
+	last := &f.links[len(f.links)-1]
+	return last.entries - last.count
+}
+
 // Bytes returns the memory of the bits.
 func (f *Bloom) Bytes() uint64 {
 	var n uint64

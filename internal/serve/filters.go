@@ -199,7 +199,7 @@ func (c *client) keepsLong(f *filter) (end func()) {
 // willGrow reports whether an event loop must hand the command over to another goroutine, because
 // the filter, which is locked, may soon take much more memory.
 func (c *client) willGrow(f *filter) bool {
-	if f.kind != kindBloom || f.bloom.Capacity()-f.bloom.Size() > shortArgs || f.growth() < largeFilter || !c.onLoop() {
+	if f.kind != kindBloom || f.bloom.Room() > shortArgs || f.growth() < largeFilter || !c.onLoop() {
 		return false
 	}
 	c.handOver = true
@@ -430,7 +430,7 @@ func (c *client) grow(f *filter, add func(room uint64) error) error {
 	if !errors.Is(err, redisbloom.ErrTooLarge) {
 		return err
 	}
-	if c.onLoop() && f.growth() >= largeFilter { // a cuckoo filter, whose growth cannot be predicted
+	if f.kind == kindCuckoo && f.growth() >= largeFilter && c.onLoop() { // willGrow cannot predict it
 		c.handOver = true
 		return errBusy
 	}

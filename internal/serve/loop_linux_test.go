@@ -1,8 +1,10 @@
 package serve
 
 import (
+	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"runtime"
 	"strings"
@@ -363,6 +365,41 @@ func TestLargeGrowthIsHandedOver(t *testing.T) {
 	}
 	if grown.Load() != 2 || onLoop.Load() > 0 {
 		t.Errorf("%d filters grew, want 2; %d on an event loop", grown.Load(), onLoop.Load())
+	}
+}
+
+// An event loop decides before a BF.MADD whether to hand it over: some items may fit in the filter
+// before it grows, and if they were added twice, the reply would be that they were there. Filters
+// from dumps may have links that are not full, and may grow by little, then by much.
+func TestGrowthOfLoadedFilter(t *testing.T) {
+	type link struct{ bits, entries uint64 }
+	le := binary.LittleEndian
+	c := dial(t, start(t, t.TempDir(), Config{Fsync: FsyncNo}))
+	for name, links := range map[string][]link{
+		"much":              {{8 * largeFilter, 1 << 20}, {1 << 10, 5}},
+		"little, then much": {{8*largeFilter/2 - 128, 1 << 20}, {64, 1}},
+	} {
+		header := le.AppendUint64(nil, 0)                      // items
+		for _, v := range []uint32{uint32(len(links)), 5, 2} { // the options of a filter that grows; by which factor
+			header = le.AppendUint32(header, v)
+		}
+		for _, l := range links {
+			for _, v := range []uint64{l.bits / 8, l.bits, 0, math.Float64bits(0.01), math.Float64bits(10)} {
+				header = le.AppendUint64(header, v)
+			}
+			header = le.AppendUint32(header, 7) // hashes
+			header = append(le.AppendUint64(header, l.entries), 0)
+		}
+		if got := c.do("BF.LOADCHUNK", name, "1", string(header)); got != simple("OK") {
+			t.Fatal(got)
+		}
+		call := []string{"BF.MADD", name}
+		for i := range 10 {
+			call = append(call, fmt.Sprint("item", i))
+		}
+		if got := fmt.Sprint(c.do(call...)); got != "[1 1 1 1 1 1 1 1 1 1]" {
+			t.Errorf("%s: new items: %s", name, got)
+		}
 	}
 }
 
