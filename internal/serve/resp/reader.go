@@ -35,7 +35,7 @@ type Limits struct {
 // What a client may send before it has authenticated.
 const (
 	unauthArgs      = 10
-	unauthBulkBytes = 16 << 10
+	unauthBulkBytes = 16 << 10 // also of a command that was typed as a line
 	// largestBulk is the longest argument that Redis accepts by default.
 	largestBulk = 512 << 20
 )
@@ -124,6 +124,7 @@ func (r *Reader) Return() error {
 	if r.want == 0 {
 		r.start = r.pos
 	}
+	r.dropArgs()
 	if !r.borrowed {
 		if r.start == r.end && r.reserved > 0 {
 			r.release()
@@ -204,9 +205,7 @@ func (r *Reader) Fill() error {
 	if r.want == 0 {
 		r.start = r.pos
 	}
-	if r.typed {
-		r.typed, r.args = false, nil
-	}
+	r.dropArgs()
 	switch {
 	case r.start == r.end:
 		r.start, r.pos, r.end, r.scanned = 0, 0, 0, 0
@@ -238,6 +237,15 @@ func (r *Reader) Fill() error {
 		return nil
 	}
 	return err
+}
+
+// dropArgs drops the arguments of the last command: while a client is idle, they would keep memory
+// that nothing accounts for, their own or a buffer that was dropped.
+func (r *Reader) dropArgs() {
+	if r.typed {
+		r.typed, r.args = false, nil
+	}
+	clear(r.args[:cap(r.args)])
 }
 
 func (r *Reader) reserve(n int) bool {
@@ -358,9 +366,13 @@ func (r *Reader) line(tooLong string) ([]byte, error) {
 
 // inline reads a command that was typed as a line.
 func (r *Reader) inline() (int, error) {
+	longest := maxLine
+	if r.unauth {
+		longest = unauthBulkBytes
+	}
 	i := bytes.IndexByte(r.buf[r.pos:r.end], '\n')
-	if i < 0 || i > maxLine {
-		if r.end-r.pos > maxLine {
+	if i < 0 || i > longest {
+		if r.end-r.pos > longest {
 			return 0, ProtocolError("too big inline request")
 		}
 		return 0, nil

@@ -191,6 +191,66 @@ func TestReserve(t *testing.T) {
 	}
 }
 
+// Once a command has been executed, the Reader keeps no argument, nor the buffer of a large one.
+func TestArgumentsAreDropped(t *testing.T) {
+	word := strings.Repeat("x", 5000)
+	line, long := "PING "+word+"\r\n", "*2\r\n$4\r\nPING\r\n$5000\r\n"+word+"\r\n"
+	l := limits
+	l.MaxBulkBytes = 1 << 16
+	for name, in := range map[string]string{
+		"a line": line, "a long argument": long, "more arguments before": "PING a b c\r\n" + long, "a line before": line + long, "a line afterwards": long + line,
+	} {
+		for _, borrowed := range []int{0, 1 << 10, 1 << 16} {
+			r := NewReader(strings.NewReader(in), l, false)
+			check := func(after string) {
+				t.Helper()
+				for _, arg := range r.args[:cap(r.args)] {
+					if arg != nil {
+						t.Errorf("%s, %d bytes borrowed: an argument of %d bytes is kept after %s", name, borrowed, len(arg), after)
+					}
+				}
+			}
+			for err := error(nil); err == nil; {
+				if borrowed > 0 {
+					r.Borrow(make([]byte, borrowed))
+				}
+				err = r.Fill()
+				check("Fill")
+				for args := [][]byte{nil}; args != nil; {
+					if args, _ = r.Next(); args != nil && string(args[0]) != "PING" {
+						t.Fatalf("%s, %d bytes borrowed: %.20q", name, borrowed, args)
+					}
+				}
+				if borrowed > 0 {
+					r.Return()
+					check("Return")
+				}
+			}
+		}
+	}
+}
+
+// Before a client has authenticated, a line may be as long as an argument, and no longer.
+func TestUnauthenticatedLine(t *testing.T) {
+	line := "AUTH " + strings.Repeat("x", unauthBulkBytes-len("AUTH \r")) + "\r\n"
+	for _, c := range []struct {
+		in     string
+		unauth bool
+		want   string
+	}{
+		{line, true, fmt.Sprintf("%q EOF", strings.Fields(line))},
+		{"x" + line, true, "Protocol error: too big inline request"},
+		{"x" + line[:len(line)-1], true, "Protocol error: too big inline request"},
+		{"x" + line, false, fmt.Sprintf("%q EOF", strings.Fields("x"+line))},
+	} {
+		for name, src := range map[string]io.Reader{"whole": strings.NewReader(c.in), "in single bytes": iotest.OneByteReader(strings.NewReader(c.in))} {
+			if got := readAll(src, limits, c.unauth); got != c.want {
+				t.Errorf("%d bytes, %s: %.60q, want %.60q", len(c.in), name, got, c.want)
+			}
+		}
+	}
+}
+
 // A stream gives the same commands however it is split into reads.
 func FuzzReader(f *testing.F) {
 	f.Add([]byte("*2\r\n$3\r\nGET\r\n$1\r\na\r\nPING \"x\"\r\n"), false)
