@@ -116,6 +116,7 @@ func (t *session) finishWrites(replies bool) (err error) {
 		s.unconfirmed.RUnlock()
 	}
 	w.needSync, w.clock = false, 0
+	w.dropLarge()
 	return err
 }
 

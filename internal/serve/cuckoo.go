@@ -278,7 +278,7 @@ func (c *client) compacting(f *filter, fn func(k *redisbloom.Cuckoo)) {
 	if c.overlay == nil {
 		f.cuckoo.Drain = func() {
 			var err error
-			c.batch.Reset()
+			c.resetBatch()
 			if c.valBuf, err = c.srv.flushFilter(f, &c.batch, c.valBuf); c.err == nil {
 				c.err = err
 			}

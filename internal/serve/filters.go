@@ -278,7 +278,7 @@ func (c *client) endWrite(f *filter) {
 	case c.overlay != nil:
 		c.valBuf = c.srv.takeRedo(f, &c.batch, c.valBuf)
 	case c.srv.cfg.Group == nil && c.err == nil:
-		c.batch.Reset()
+		c.resetBatch()
 		c.valBuf, c.err = c.srv.flushFilter(f, &c.batch, c.valBuf)
 	}
 	f.mu.Unlock()

@@ -480,6 +480,7 @@ func (l *loop) finish(ms int64) {
 		w.forgetPending() // the replies to these SETs are errors
 	}
 	w.err, w.needSync = nil, false
+	w.dropLarge()
 	clear(l.round)
 	l.round = l.round[:0]
 	l.sync()

@@ -213,7 +213,7 @@ func (w *writes) flushTouched() error {
 		if w.overlay != nil {
 			w.valBuf = w.srv.takeRedo(f, &w.batch, w.valBuf)
 		} else {
-			w.batch.Reset()
+			w.resetBatch()
 			w.valBuf, err = w.srv.flushFilter(f, &w.batch, w.valBuf)
 		}
 		f.mu.Unlock()
@@ -223,9 +223,6 @@ func (w *writes) flushTouched() error {
 	}
 	clear(w.touched)
 	w.touched = w.touched[:0]
-	if cap(w.valBuf) > w.kept {
-		w.valBuf = nil
-	}
 	return nil
 }
 
@@ -257,7 +254,7 @@ func (w *writes) unlock(set uint64) {
 func (w *writes) begin() {
 	w.batchErr = nil
 	if w.overlay == nil {
-		w.batch.Reset()
+		w.resetBatch()
 		w.due = never
 		w.changed, w.changedEnds = w.changed[:0], w.changedEnds[:0]
 	}
@@ -287,16 +284,32 @@ func (w *writes) apply() error {
 	return err
 }
 
-// dropLarge drops memory that held large values or many keys.
+// dropLarge drops memory that held large keys or values, or many of them.
 func (w *writes) dropLarge() {
 	if cap(w.changed)+8*cap(w.changedEnds) > w.kept {
 		w.changed, w.changedEnds = nil, nil
 	}
+	if len(w.touched) == 0 && 8*cap(w.touched) > w.kept {
+		w.touched = nil
+	}
+	if len(w.garbage) == 0 && 8*cap(w.garbage) > w.kept {
+		w.garbage = nil
+	}
+	if cap(w.keyBuf) > w.kept {
+		w.keyBuf = nil
+	}
 	if cap(w.valBuf) > w.kept {
 		w.valBuf = nil
 	}
+	w.resetBatch()
+}
+
+// resetBatch empties the batch, and drops its memory if it was large.
+func (w *writes) resetBatch() {
 	if w.batch.Size() > w.kept {
 		w.batch = sift.Batch{}
+	} else {
+		w.batch.Reset()
 	}
 }
 
