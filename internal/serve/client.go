@@ -322,24 +322,12 @@ func (c *client) dispatch(cmd *command, args [][]byte) {
 			return
 		}
 	}
-	if cmd.flags&exclusive != 0 {
-		mark := len(c.w.Buf)
-		if cmd.coversNode() && c.srv.shards != nil {
-			c.runOnAll(cmd, args)
-			return
-		}
-		c.srv.world.Lock()
-		if c.stillLeads(cmd) {
-			cmd.run(c, args)
-		}
-		c.srv.world.Unlock()
-		if c.w.Refused {
-			c.refuse(mark)
-		}
-		return
-	}
 	if cmd.coversNode() && c.srv.shards != nil {
 		c.runOnAll(cmd, args)
+		return
+	}
+	if cmd.flags&exclusive != 0 {
+		c.runAlone(cmd, args)
 		return
 	}
 	if n := c.needs(cmd, args); n > 0 {
@@ -347,6 +335,22 @@ func (c *client) dispatch(cmd *command, args [][]byte) {
 		return
 	}
 	c.runHeld(cmd, args)
+}
+
+// runAlone runs a command with world held exclusively.
+func (c *client) runAlone(cmd *command, args [][]byte) {
+	if n := c.queueNeeds(); n > 0 {
+		defer c.enterLarge(n)()
+	}
+	mark := len(c.w.Buf)
+	c.srv.world.Lock()
+	if c.stillLeads(cmd) {
+		cmd.run(c, args)
+	}
+	c.srv.world.Unlock()
+	if c.w.Refused {
+		c.refuse(mark)
+	}
 }
 
 // runHeld runs a command with world held for reading, unless it has the flag unlocked.

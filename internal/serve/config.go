@@ -72,9 +72,9 @@ type Config struct {
 	// FilterBytes bounds the memory of all filters. Default: 1 GiB.
 	FilterBytes int64
 	// RequestBytes bounds the memory of requests that are being received, replies that are being
-	// sent, queued transactions and watched keys, of all clients together. The first 1 KiB of each
-	// client's requests and the first 32 KiB of its replies do not count. Including garbage, the
-	// process takes up to twice this. Default: 256 MiB.
+	// sent, queued transactions and their changes, and watched keys, of all clients together. The
+	// first 1 KiB of each client's requests and the first 32 KiB of its replies do not count.
+	// Including garbage, the process takes up to twice this. Default: 256 MiB.
 	RequestBytes int64
 	// LimitMemory makes the server set the garbage collector's memory limit, which applies to the
 	// whole process, to what filters, the store, clients and their requests and replies take. Only

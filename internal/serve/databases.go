@@ -120,7 +120,7 @@ func (c *client) overlaid() (n keyCount, err error) {
 		}
 		return err
 	}
-	for name, v := range c.overlay {
+	for name, at := range c.overlay {
 		if name[:genLen] != prefix {
 			continue
 		}
@@ -128,11 +128,10 @@ func (c *client) overlaid() (n keyCount, err error) {
 		if err != nil && !errors.Is(err, sift.ErrNotFound) {
 			return keyCount{}, err
 		}
-		if v == nil {
-			continue
-		}
-		if err := add(v, 1); err != nil {
-			return keyCount{}, err
+		if v := c.headAt(at); v != nil {
+			if err := add(v, 1); err != nil {
+				return keyCount{}, err
+			}
 		}
 	}
 	return n, nil

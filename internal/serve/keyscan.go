@@ -56,13 +56,13 @@ func (c *client) eachKey(from []byte, fn func(key []byte, h head) (bool, error))
 		for len(changed) > 0 && changed[0] < string(e.Key) {
 			name := changed[0]
 			changed = changed[1:]
-			if more, err := call([]byte(name), c.overlay[name]); err != nil || !more {
+			if more, err := call([]byte(name), c.headAt(c.overlay[name])); err != nil || !more {
 				return err
 			}
 		}
 		v := e.Value
 		if len(changed) > 0 && changed[0] == string(e.Key) {
-			v = c.overlay[changed[0]]
+			v = c.headAt(c.overlay[changed[0]])
 			changed = changed[1:]
 		} else if _, removed := c.overlay[string(e.Key)]; removed {
 			continue
@@ -72,7 +72,7 @@ func (c *client) eachKey(from []byte, fn func(key []byte, h head) (bool, error))
 		}
 	}
 	for _, name := range changed {
-		if more, err := call([]byte(name), c.overlay[name]); err != nil || !more {
+		if more, err := call([]byte(name), c.headAt(c.overlay[name])); err != nil || !more {
 			return err
 		}
 	}
@@ -82,8 +82,8 @@ func (c *client) eachKey(from []byte, fn func(key []byte, h head) (bool, error))
 // overlaidFrom returns the store's keys of heads that the current transaction has changed and not
 // removed: those with a prefix, from a key of the database on, in order.
 func (c *client) overlaidFrom(prefix, from string) (names []string) {
-	for name, v := range c.overlay {
-		if v != nil && name[:genLen] == prefix && name[genLen:] >= from {
+	for name, at := range c.overlay {
+		if at != (span{}) && name[:genLen] == prefix && name[genLen:] >= from {
 			names = append(names, name)
 		}
 	}

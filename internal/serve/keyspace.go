@@ -187,11 +187,11 @@ func (w *writes) look(key []byte, fn func(head) error) (found bool, err error) {
 func (w *writes) view(key []byte, fn func(v []byte) error) error {
 	w.keyBuf = w.headKey(w.keyBuf[:0], key)
 	if w.overlay != nil {
-		if v, ok := w.overlay[string(w.keyBuf)]; ok {
-			if v == nil {
-				return nil
+		if at, ok := w.overlay[string(w.keyBuf)]; ok {
+			if v := w.headAt(at); v != nil {
+				return fn(v)
 			}
-			return fn(v)
+			return nil
 		}
 	}
 	err := w.srv.db.View(w.keyBuf, fn)

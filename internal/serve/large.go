@@ -128,12 +128,26 @@ const (
 
 // needs returns how much memory a command on large values must wait for: 0 for other commands, and
 // on an event loop, which does not wait.
-func (c *client) needs(cmd *command, args [][]byte) (n int64) {
+func (c *client) needs(cmd *command, args [][]byte) int64 {
 	if c.r == nil || c.onLoop() {
 		return 0
 	}
-	n = readCopies * c.srv.largest(cmd, args)
-	if size := c.r.Size(); size >= heavyBytes {
+	return c.srv.copies(cmd, args, c.r.Size())
+}
+
+// queueNeeds is needs for EXEC: its commands make their copies one after the other.
+func (c *client) queueNeeds() (n int64) {
+	for _, args := range c.queue {
+		n = max(n, c.srv.copies(lookup(args[0]), args, queuedSize(args)))
+	}
+	return n
+}
+
+// copies returns how much memory the copies of large values take that a command makes. size is that
+// of its arguments.
+func (s *Server) copies(cmd *command, args [][]byte, size int) int64 {
+	n := readCopies * s.largest(cmd, args)
+	if size >= heavyBytes {
 		n = max(n, writeCopies*int64(size))
 	}
 	return n
@@ -148,18 +162,23 @@ func (c *client) runLarge(cmd *command, args [][]byte, n int64) {
 			return
 		}
 	}
-	c.release()                 // so that others need not wait
-	c.lastProgress.Store(never) // so that evict spares the client while it waits
-	c.srv.largeCommands.enter(n)
-	defer func() {
-		c.srv.largeCommands.leave(n)
-		c.lastProgress.Store(time.Now().UnixMilli())
-	}()
+	c.release() // so that others need not wait
+	defer c.enterLarge(n)()
 	if held {
 		c.hold()
 	}
 	c.runHeld(cmd, args)
 	if c.held && c.overlay == nil {
 		c.commitPending() // its error stays in c.err
+	}
+}
+
+// enterLarge waits until n bytes are free for a command. They are free again when leave is called.
+func (c *client) enterLarge(n int64) (leave func()) {
+	c.lastProgress.Store(never) // so that evict spares the client while it waits
+	c.srv.largeCommands.enter(n)
+	return func() {
+		c.srv.largeCommands.leave(n)
+		c.lastProgress.Store(time.Now().UnixMilli())
 	}
 }

@@ -101,6 +101,25 @@ func testLargeExtended(t *testing.T) {
 	}
 }
 
+// An EXEC waits as the largest of its commands would.
+func TestLargeExec(t *testing.T) { everyWay(t, testLargeExec) }
+
+func testLargeExec(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	c := dial(t, s)
+	c.do("SET", "large", strings.Repeat("v", heavyBytes))
+	for _, call := range [][]string{{"SETRANGE", "range", "1000000", "x"}, {"APPEND", "large", "x"}, {"SET", "k", strings.Repeat("v", heavyBytes)}} {
+		c.do("MULTI")
+		c.do("PING")
+		c.do(call...)
+		goOn := waiting(t, s, c, []string{"EXEC"})
+		goOn()
+		if got, ok := c.reply().([]any); !ok || len(got) != 2 {
+			t.Errorf("EXEC with %s: %v", call[0], got)
+		}
+	}
+}
+
 // RESTORE of a filter counts as a command on a large value if its strings are compressed.
 func TestLargeFilterDump(t *testing.T) {
 	db, _ := faultyStore(t)

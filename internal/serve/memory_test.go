@@ -58,6 +58,18 @@ func testResidentMemory(t *testing.T) {
 			t.Fatal(got, err)
 		}
 	}
+	// A transaction of short commands that write long values.
+	calls := appendCall(nil, "MULTI")
+	for i := range 24 {
+		calls = appendCall(calls, "SETRANGE", fmt.Sprint("extended", i), fmt.Sprint(size-1), "x")
+	}
+	c.Write(appendCall(calls, "EXEC"))
+	for range 1 + 24 {
+		readReply(replies)
+	}
+	if got, err := readReply(replies); err != nil || got.([]any)[0] != any(int64(size)) || got.([]any)[23] != any(failure(errOOM.Error())) {
+		t.Errorf("EXEC: %.60s, %v", fmt.Sprint(got), err)
+	}
 	var wg sync.WaitGroup
 	for range clients {
 		slow, half := connect(), connect()

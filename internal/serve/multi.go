@@ -38,9 +38,11 @@ func execCommand(c *client, args [][]byte) {
 		c.w.Error("ERR EXEC without MULTI")
 		return
 	}
-	queue, broken, stale := c.queue, c.broken, c.stale()
+	queue, reserved, broken, stale := c.queue, c.queued, c.broken, c.stale()
+	c.queued = 0
 	c.dropQueue()
 	c.unwatch()
+	defer func() { c.reserve(-reserved) }()
 	if broken {
 		c.w.Error("EXECABORT Transaction discarded because of previous errors.")
 		return
@@ -53,12 +55,16 @@ func execCommand(c *client, args [][]byte) {
 	c.transact()
 	mark := len(c.w.Buf)
 	c.w.Array(len(queue))
-	for _, args := range queue {
+	left := reserved // of the queue
+	for i, args := range queue {
 		cmd := lookup(args[0])
 		cmd.calls.Add(1)
 		start := time.Since(c.srv.started)
+		enough := c.reserveChanges(&reserved, left, cmd, args)
 		if cmd.flags&isWrite != 0 && c.batch.Size() > c.srv.execMax {
 			c.reply(errExecOOM)
+		} else if cmd.flags&isWrite != 0 && !enough {
+			c.reply(errOOM)
 		} else {
 			c.execute(cmd, args)
 		}
@@ -66,6 +72,8 @@ func execCommand(c *client, args [][]byte) {
 		if c.w.Refused || !c.w.Claim() {
 			c.w.Buf = c.w.Buf[:mark] // dispatch replaces the reply
 		}
+		left -= queuedSize(args)
+		queue[i] = nil
 	}
 	c.inExec = false
 	if err := c.applyAll(); err != nil {
@@ -73,12 +81,38 @@ func execCommand(c *client, args [][]byte) {
 	}
 }
 
-// enqueue queues a command for EXEC. Its memory counts as that of a request.
-func (c *client) enqueue(args [][]byte) {
+// reserveChanges makes the memory that a transaction has reserved as much as it needs when it
+// executes a command, and reports whether there was enough: for the commands that are left, for the
+// changes so far, and for a value that is much longer than the command. The memory of the queue
+// becomes that of the changes, so a transaction that writes its arguments needs little more.
+func (c *client) reserveChanges(reserved *int, left int, cmd *command, args [][]byte) bool {
+	need := left + c.batch.Size() + c.overlayBytes
+	if cmd.flags&extends != 0 {
+		need += int(c.srv.extended(cmd, args))
+	}
+	more := need - *reserved
+	if more <= 0 && more > -keptBytes {
+		return true
+	}
+	if !c.reserve(more) {
+		return false
+	}
+	*reserved = need
+	return true
+}
+
+// queuedSize is roughly the memory that a queued command takes.
+func queuedSize(args [][]byte) int {
 	size := 64
 	for _, a := range args {
 		size += len(a) + 32
 	}
+	return size
+}
+
+// enqueue queues a command for EXEC. Its memory counts as that of a request.
+func (c *client) enqueue(args [][]byte) {
+	size := queuedSize(args)
 	if !c.reserve(size) {
 		c.fault(errOOM.Error())
 		return

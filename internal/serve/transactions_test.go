@@ -90,6 +90,86 @@ func TestLargeTransaction(t *testing.T) {
 	}
 }
 
+// The changes of a transaction count as memory for requests until they are written: further writes
+// are refused, and reads are not.
+func TestExecMemory(t *testing.T) { everyWay(t, testExecMemory) }
+
+func testExecMemory(t *testing.T) {
+	const n = 1_900_000
+	s := start(t, t.TempDir(), Config{RequestBytes: 4 << 20, Fsync: FsyncNo})
+	c := dial(t, s)
+	c.do("MULTI")
+	for i := range 5 {
+		c.do("SETRANGE", fmt.Sprint("k", i), fmt.Sprint(n-1), "x")
+	}
+	c.do("STRLEN", "k1")
+	oom := failure(errOOM.Error())
+	if got, want := fmt.Sprint(c.do("EXEC")), fmt.Sprint([]any{n, n, oom, oom, oom, n}); got != want {
+		t.Errorf("EXEC: %s, want %s", got, want)
+	}
+	if got := fmt.Sprint(c.do("STRLEN", "k1"), c.do("STRLEN", "k2")); got != fmt.Sprint(n, 0) {
+		t.Errorf("afterwards: %s", got)
+	}
+	if got := s.requestBytes.Load(); got != 0 {
+		t.Errorf("%d bytes are taken", got)
+	}
+}
+
+// A transaction that writes its arguments fits if its commands could be queued.
+func TestExecOfArguments(t *testing.T) { everyWay(t, testExecOfArguments) }
+
+func testExecOfArguments(t *testing.T) {
+	s := start(t, t.TempDir(), Config{RequestBytes: 3 << 20, Fsync: FsyncNo})
+	c := dial(t, s)
+	value := strings.Repeat("v", 700<<10)
+	c.do("MULTI")
+	for i := range 3 {
+		if got := c.do("SET", fmt.Sprint("k", i), value); got != simple("QUEUED") {
+			t.Fatal(got)
+		}
+	}
+	if got, want := fmt.Sprint(c.do("EXEC")), fmt.Sprint([]any{"OK", "OK", "OK"}); got != want {
+		t.Errorf("EXEC: %s, want %s", got, want)
+	}
+	if got := s.requestBytes.Load(); got != 0 {
+		t.Errorf("%d bytes are taken", got)
+	}
+}
+
+// The commands of a transaction see its large changes, of a key that it has changed before and of
+// one that it has removed.
+func TestExecSeesItsChanges(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	c := dial(t, s)
+	a, b := strings.Repeat("a", 100_000), strings.Repeat("b", 300_000)
+	c.do("SET", "old", "v", "EX", "1000")
+	calls := []struct {
+		call []string
+		want any
+	}{
+		{[]string{"SET", "x", a}, simple("OK")}, {[]string{"SET", "y", b, "EX", "1000"}, simple("OK")}, {[]string{"GET", "x"}, a},
+		{[]string{"APPEND", "x", b}, int64(400_000)}, {[]string{"GET", "y"}, b}, {[]string{"GET", "x"}, a + b},
+		{[]string{"RENAME", "y", "z"}, simple("OK")}, {[]string{"GET", "y"}, null{2}}, {[]string{"GET", "z"}, b}, {[]string{"TTL", "z"}, int64(1000)},
+		{[]string{"DEL", "old"}, int64(1)}, {[]string{"GET", "old"}, null{2}}, {[]string{"SET", "old", ""}, simple("OK")}, {[]string{"GET", "old"}, ""},
+		{[]string{"TTL", "old"}, int64(-1)}, {[]string{"DBSIZE"}, int64(3)}, {[]string{"GET", "x"}, a + b},
+	}
+	c.do("MULTI")
+	for _, step := range calls {
+		c.do(step.call...)
+	}
+	got := c.do("EXEC").([]any)
+	for i, step := range calls {
+		if got[i] != step.want {
+			t.Errorf("%d: %.20s: %.20v, want %.20v", i, step.call, got[i], step.want)
+		}
+	}
+	for key, want := range map[string]any{"x": a + b, "y": null{2}, "z": b, "old": ""} {
+		if got := c.do("GET", key); got != want {
+			t.Errorf("afterwards %s: %.20v, want %.20v", key, got, want)
+		}
+	}
+}
+
 // Changes of filters count toward the size of a transaction as well.
 func TestLargeTransactionOfFilters(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo}, func(s *Server) { s.execMax = muchRedo })

@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"bytes"
 	"hash/maphash"
 	"time"
 
@@ -44,10 +43,14 @@ type writes struct {
 	keyBuf      []byte
 	valBuf      []byte
 
-	// overlay holds the heads that a transaction has changed, nil for one that it has removed.
-	// While it is not nil, all changes stay in the batch.
-	overlay map[string][]byte
+	// overlay says where in the batch the heads are that a transaction has changed; the zero span is
+	// for one that it has removed. While overlay is not nil, all changes stay in the batch.
+	overlay      map[string]span
+	overlayBytes int // of its keys
 }
+
+// span is a part of the batch's Dump.
+type span struct{ from, to int }
 
 // pended is one of the plain SETs.
 type pended struct {
@@ -316,19 +319,25 @@ func (w *writes) resetBatch() {
 // transact starts a transaction, which keeps all changes in one batch.
 func (w *writes) transact() {
 	w.begin()
-	w.overlay = map[string][]byte{}
+	w.overlay, w.overlayBytes = map[string]span{}, 0
 }
 
 // applyAll ends a transaction: all changes are one write to the store.
 func (w *writes) applyAll() error {
 	err := w.flushTouched()
-	for head := range w.overlay {
+	changed := w.overlay
+	for head := range changed {
 		w.srv.keyCounts.noteChange([]byte(head))
 	}
 	w.overlay = nil
 	w.batchErr = nil // of the last command, which has changed nothing
 	if err == nil {
 		err = w.apply()
+	}
+	if w.srv.watching.Load() > 0 {
+		for head := range changed {
+			w.srv.signal([]byte(head))
+		}
 	}
 	w.dropLarge()
 	if err != nil {
@@ -376,15 +385,31 @@ func (w *writes) unindex(key []byte) bool {
 	return err == nil
 }
 
-// note records that the batch changes the head whose key is in keyBuf.
+// note records that the head whose key is in keyBuf was just added to the batch: v, or its removal
+// if v is nil.
 func (w *writes) note(v []byte) {
-	if w.overlay != nil {
-		w.overlay[string(w.keyBuf)] = bytes.Clone(v)
-	} else {
+	if w.overlay == nil {
 		w.srv.keyCounts.noteChange(w.keyBuf)
+		w.changed = append(w.changed, w.keyBuf...)
+		w.changedEnds = append(w.changedEnds, len(w.changed))
+		return
 	}
-	w.changed = append(w.changed, w.keyBuf...)
-	w.changedEnds = append(w.changedEnds, len(w.changed))
+	at := span{}
+	if end := w.batch.Size(); v != nil && w.batch.Err() == nil {
+		at = span{end - len(v), end}
+	}
+	if _, again := w.overlay[string(w.keyBuf)]; !again {
+		w.overlayBytes += len(w.keyBuf)
+	}
+	w.overlay[string(w.keyBuf)] = at
+}
+
+// headAt returns a head of the overlay, nil if it was removed.
+func (w *writes) headAt(at span) []byte {
+	if at == (span{}) {
+		return nil
+	}
+	return w.batch.Dump()[at.from:at.to:at.to]
 }
 
 // setString sets a key to a string, whatever it held. The stripe is locked.
