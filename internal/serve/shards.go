@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -398,8 +399,8 @@ func (c *client) runOnAll(cmd *command, args [][]byte) {
 	}
 }
 
-// runOn executes a command on one server, finishes its writes, and returns its reply. If ok is
-// false, the client has received an error instead.
+// runOn executes a command on one server, finishes its writes, and returns its reply, which is valid
+// until another one is written. If ok is false, the client has received an error instead.
 func (c *client) runOn(s *Server, cmd *command, args [][]byte) (reply []byte, ok bool) {
 	mark := len(c.w.Buf)
 	if !c.enter(s) {
@@ -428,7 +429,7 @@ func (c *client) runOn(s *Server, cmd *command, args [][]byte) (reply []byte, ok
 	if !c.leaveServer() {
 		return nil, false
 	}
-	reply = bytes.Clone(c.w.Buf[mark:])
+	reply = c.w.Buf[mark:]
 	if len(reply) > 0 && reply[0] == '-' {
 		return nil, false
 	}
@@ -444,7 +445,8 @@ func (c *client) unlockWorld(cmd *command) {
 	}
 }
 
-// sumOfAll is DBSIZE, KEYS, FLUSHALL and FLUSHDB: it adds up numbers and joins arrays.
+// sumOfAll is DBSIZE, KEYS, FLUSHALL and FLUSHDB: it adds up numbers and joins arrays. The arrays
+// are joined in c.w, which accounts for their memory.
 func (c *client) sumOfAll(cmd *command, args [][]byte) {
 	servers, ok := c.allLeading()
 	if !ok {
@@ -455,33 +457,38 @@ func (c *client) sumOfAll(cmd *command, args [][]byte) {
 		c.w.Error("READONLY You can't write against a read only replica.")
 		return
 	}
-	mark := len(c.w.Buf)
-	total, bodies := int64(0), []byte(nil)
+	total, mark := int64(0), len(c.w.Buf)
 	for i, s := range servers {
+		from := len(c.w.Buf)
 		reply, ok := c.runOn(s, cmd, args)
+		c.safe = mark // a part of an array must not be sent
 		if !ok {
-			if writes && i > 0 { // some shards are flushed
+			switch {
+			case writes && i > 0: // some shards are flushed
 				c.w.Buf, c.w.Errors = c.w.Buf[:mark], c.errorsSeen
 				c.w.Error(errOutcome.Error())
+			case !c.quit: // else abort has removed the part
+				c.w.Buf = append(c.w.Buf[:mark], c.w.Buf[from:]...)
 			}
 			return
 		}
 		if head, body, found := bytes.Cut(reply, []byte("\r\n")); found && (head[0] == ':' || head[0] == '*') {
 			n, _ := resp.ParseInt(head[1:])
 			total += n
-			bodies = append(bodies, body...)
+			c.w.Buf = append(c.w.Buf, body...) // moves it to where its head was
 		}
 	}
 	switch cmd.name {
 	case "dbsize":
 		c.w.Int(total)
 	case "keys":
-		if !c.w.Grow(len(bodies)) {
-			c.w.Error(errReplyOOM.Error())
+		var head resp.Writer
+		head.Array(int(total))
+		if !c.w.Grow(len(head.Buf)) {
+			c.refuse(mark)
 			return
 		}
-		c.w.Array(int(total))
-		c.w.Buf = append(c.w.Buf, bodies...)
+		c.w.Buf = slices.Insert(c.w.Buf, mark, head.Buf...)
 	default:
 		c.w.OK()
 	}
@@ -541,7 +548,7 @@ func (c *client) scanAll(cmd *command, args [][]byte) {
 	if !ok {
 		return
 	}
-	cursor, keys := cutCursor(reply)
+	cursor, keys := cutCursor(bytes.Clone(reply))
 	if cursor == "0" {
 		shard, inner = shard+1, []byte("0")
 		if s, ok = next(); !ok {

@@ -81,11 +81,15 @@ func (h *halves) detach(shard int) {
 	}
 }
 
-func startHalves(t *testing.T) *halves {
+func startHalves(t *testing.T, set ...func(*Config)) *halves {
 	t.Helper()
 	h := &halves{addr: "127.0.0.1:2"}
+	cfg := Config{Addr: "127.0.0.1:0", Group: &directoryGroup{singleNodeGroup{leader: h.addr}}, Leads: true, Shards: h}
+	for _, f := range set {
+		f(&cfg)
+	}
 	var err error
-	if h.front, err = New(nil, Config{Addr: "127.0.0.1:0", Group: &directoryGroup{singleNodeGroup{leader: h.addr}}, Leads: true, Shards: h}); err != nil {
+	if h.front, err = New(nil, cfg); err != nil {
 		t.Fatal(err)
 	}
 	h.front.SetShards(2)
@@ -320,6 +324,83 @@ func TestShardsFlushSome(t *testing.T) {
 			wantReply(t, c.do("GET", "a"), "v")
 		})
 	}
+}
+
+// TestShardsKeysMemory: KEYS reserves memory for the keys of all groups together. If there is not
+// enough, or a group fails, the reply is one error.
+func TestShardsKeysMemory(t *testing.T) {
+	const each, size = 12, 100_000
+	for _, budget := range []int64{32 << 20, 4 << 20} {
+		h := startHalves(t, func(cfg *Config) { cfg.RequestBytes = budget })
+		groups := [2]*singleNodeGroup{h.attach(t, 0, true), h.attach(t, 1, true)}
+		var most atomic.Int64 // when the last group confirms what it has read
+		groups[1].confirming = func() { raise(&most, h.front.requestBytes.Load()) }
+		c := dial(t, h.front)
+		for _, tag := range []string{"a", "b"} {
+			for i := range each {
+				wantReply(t, c.do("SET", fmt.Sprintf("{%s}%0*d", tag, size, i), "v"), "+OK")
+			}
+		}
+		c.send("PING", "KEYS *", "PING")
+		wantReply(t, c.reply(), "+PONG")
+		got := c.reply()
+		if budget == 4<<20 {
+			wantReply(t, got, "-"+errReplyOOM.Error())
+		} else {
+			found := map[string]bool{}
+			for _, key := range got.([]any) {
+				found[key.(string)] = true
+			}
+			if len(found) != 2*each {
+				t.Errorf("%d keys, want %d", len(found), 2*each)
+			}
+			if n := most.Load(); n < 2*each*size {
+				t.Errorf("at most %d bytes are taken for the reply", n)
+			}
+		}
+		wantReply(t, c.reply(), "+PONG")
+		waitFor(t, "the memory is released", func() bool { return h.front.requestBytes.Load() == 0 })
+		gone := errors.New("gone")
+		for i, g := range groups {
+			g.readsFail.Store(&gone)
+			c := dial(t, h.front)
+			c.send("PING", "KEYS {b}*", "PING")
+			wantReply(t, c.reply(), "+PONG")
+			wantReply(t, c.reply(), "-CLUSTERDOWN")
+			if _, err := c.r.ReadByte(); err != io.EOF {
+				t.Errorf("group %d: the connection stays: %v", i, err)
+			}
+			g.readsFail.Store(nil)
+		}
+	}
+}
+
+// TestShardsKeysFail: no key is sent if the last of three groups fails.
+func TestShardsKeysFail(t *testing.T) {
+	h := startHalves(t)
+	h.detach(0)
+	h.detach(1)
+	h.front.SetShards(3)
+	gone := errors.New("gone")
+	for i, db := range []*sift.DB{h.dbs[0], h.dbs[1], groupDB(t)} {
+		g := &singleNodeGroup{db: db, leader: h.addr}
+		s, err := New(db, Config{Front: h.front, Group: g, Leads: true, Shard: i})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Attach()
+		if i == 2 {
+			t.Cleanup(s.Detach)
+			g.readsFail.Store(&gone)
+		}
+	}
+	c := dial(t, h.front)
+	c.send("SET b 1", "SET c 1") // in the first group and the second one
+	wantReply(t, c.reply(), "+OK")
+	wantReply(t, c.reply(), "+OK")
+	c.send("PING", "KEYS *")
+	wantReply(t, c.reply(), "+PONG")
+	wantReply(t, c.reply(), "-CLUSTERDOWN")
 }
 
 // TestShardsMove: a connection stays open when the server of a shard is replaced. The keys are still
