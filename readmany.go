@@ -43,13 +43,13 @@ type many struct {
 	pending []int // keys without a result, as indices into keys
 	values  [][]byte
 
-	seeking []int        // the pending keys for which the round has not found a table
-	byTable []uint64     // keys of seeking that are in the range of a table of the level: table<<32 | key
-	probes  []filter.Key // scratch
-	maybe   []bool       // scratch
-	jobs    []manyJob
-	stopped int   // number of keys in seeking that are stopped
-	shared  []int // keys that are a table's largest: the next table of the level may hold them, too
+	seeking  []int        // the pending keys for which the round has not found a table
+	byTable  []uint64     // keys of seeking that are in the range of a table of the level: table<<32 | key
+	probes   []filter.Key // scratch
+	positive []bool       // scratch
+	jobs     []manyJob
+	stopped  int   // number of keys in seeking that are stopped
+	shared   []int // keys that are a table's largest: the next table of the level may hold them, too
 }
 
 // manyKey is the lookup of a key.
@@ -295,10 +295,10 @@ func (m *many) probeTable(meta *manifest.TableMeta, level int, group []uint64) e
 		for _, g := range group {
 			m.probes = append(m.probes, m.keys[uint32(g)].key)
 		}
-		m.maybe = slices.Grow(m.maybe[:0], len(group))[:len(group)]
-		f.MayContainMany(m.probes, m.maybe)
+		m.positive = slices.Grow(m.positive[:0], len(group))[:len(group)]
+		f.MayContainMany(m.probes, m.positive)
 		for j, g := range group {
-			m.filtered(int(uint32(g)), t, f, level, m.maybe[j])
+			m.filtered(int(uint32(g)), t, f, level, m.positive[j])
 		}
 	}
 	// Put keys of the same block next to each other.
@@ -309,10 +309,10 @@ func (m *many) probeTable(meta *manifest.TableMeta, level int, group []uint64) e
 }
 
 // filtered handles the result of a filter probe.
-func (m *many) filtered(key int, t *table, f filter.Reader, level int, maybe bool) {
+func (m *many) filtered(key int, t *table, f filter.Reader, level int, positive bool) {
 	k := &m.keys[key]
 	k.countProbe(level)
-	if maybe {
+	if positive {
 		m.searchBlocks(key, t, f, level)
 	} else {
 		k.missed(t)

@@ -97,12 +97,12 @@ func benchProbe(b *testing.B, seed uint64) {
 			})
 			b.Run(fmt.Sprintf("keys=%d/%s/batch=64", n, p.Name()), func(b *testing.B) {
 				var batch [64]filter.Key
-				var maybe [64]bool
+				var positive [64]bool
 				for i := 0; i < b.N; i += len(batch) {
 					for j := range batch {
 						batch[j] = filter.NewKey(probed[(i+j)%len(probed)])
 					}
-					r.MayContainMany(batch[:], maybe[:])
+					r.MayContainMany(batch[:], positive[:])
 				}
 			})
 		}

@@ -106,10 +106,10 @@ func TestBloom(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			maybe := make([]bool, n)
-			r.MayContainMany(keys, maybe)
+			positive := make([]bool, n)
+			r.MayContainMany(keys, positive)
 			for i, k := range keys {
-				if !r.MayContain(k) || !maybe[i] {
+				if !r.MayContain(k) || !positive[i] {
 					t.Fatalf("%s, %d keys: key %d is excluded", p.Name(), n, i)
 				}
 			}
@@ -135,8 +135,8 @@ func TestBloomLengths(t *testing.T) {
 				t.Errorf("%d bytes of lines, %d probes: %v", size, probes, err)
 			}
 			// All bits are zero: a block excludes every key.
-			if maybe := Bloom(10).(BlockPolicy).MayContainBlock(b, key); maybe == want {
-				t.Errorf("%d bytes of lines, %d probes: the block returns %v", size, probes, maybe)
+			if positive := Bloom(10).(BlockPolicy).MayContainBlock(b, key); positive == want {
+				t.Errorf("%d bytes of lines, %d probes: the block returns %v", size, probes, positive)
 			}
 		}
 	}

@@ -88,9 +88,9 @@ func ExampleReader_mayContainMany() {
 		log.Fatal(err)
 	}
 	keys := []filter.Key{filter.NewKey([]byte("apple")), filter.NewKey([]byte("pear"))}
-	maybe := make([]bool, len(keys))
-	r.MayContainMany(keys, maybe)
-	fmt.Println(maybe)
+	positive := make([]bool, len(keys))
+	r.MayContainMany(keys, positive)
+	fmt.Println(positive)
 	// Output: [true false]
 }
 

@@ -50,9 +50,9 @@ type Writer interface {
 type Reader interface {
 	// MayContain reports false only if the key was not added.
 	MayContain(key Key) bool
-	// MayContainMany sets maybe[i] to MayContain(keys[i]) for each i, and overlaps the
-	// cache misses of the keys. len(maybe) must be at least len(keys).
-	MayContainMany(keys []Key, maybe []bool)
+	// MayContainMany sets positive[i] to MayContain(keys[i]) for each i, and overlaps the
+	// cache misses of the keys. len(positive) must be at least len(keys).
+	MayContainMany(keys []Key, positive []bool)
 	// FPR is the expected share of absent keys for which MayContain is true, 0 to 1.
 	FPR() float64
 	// SizeBytes is the size of the units.

@@ -182,16 +182,16 @@ func (r *fuseReader) MayContainBytes(key []byte) bool {
 	return r.filter.MayContain(Hash(key))
 }
 
-func (r *fuseReader) MayContainMany(keys []Key, maybe []bool) {
-	maybe = maybe[:len(keys)]
+func (r *fuseReader) MayContainMany(keys []Key, positive []bool) {
+	positive = positive[:len(keys)]
 	var hashes [hashBatch]uint64
 	for len(keys) > 0 {
 		m := min(len(keys), hashBatch)
 		for i := range keys[:m] {
 			hashes[i] = keys[i].Hash
 		}
-		r.filter.MayContainMany(hashes[:m], maybe[:m])
-		keys, maybe = keys[m:], maybe[m:]
+		r.filter.MayContainMany(hashes[:m], positive[:m])
+		keys, positive = keys[m:], positive[m:]
 	}
 }
 

@@ -77,8 +77,8 @@ func TestFuseTrailer(t *testing.T) {
 		}
 		for i := range byte(100) {
 			key := NewKey([]byte{i})
-			if maybe := fuseMayContainBlock(b, key); !c.ok && !maybe || c.ok && maybe != r.MayContain(key) {
-				t.Errorf("%s: key %d is %v", c.desc, i, maybe)
+			if positive := fuseMayContainBlock(b, key); !c.ok && !positive || c.ok && positive != r.MayContain(key) {
+				t.Errorf("%s: key %d is %v", c.desc, i, positive)
 			}
 		}
 	}

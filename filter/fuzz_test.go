@@ -24,10 +24,10 @@ func fuzzOpen(t *testing.T, p Policy, unit []byte) {
 		keys[i] = NewKey([]byte{byte(i)})
 	}
 	if err == nil {
-		maybe := make([]bool, len(keys))
-		r.MayContainMany(keys, maybe)
+		positive := make([]bool, len(keys))
+		r.MayContainMany(keys, positive)
 		for i, k := range keys {
-			if r.MayContain(k) != maybe[i] {
+			if r.MayContain(k) != positive[i] {
 				t.Fatalf("MayContain and MayContainMany differ for key %d", i)
 			}
 		}
@@ -52,8 +52,8 @@ func fuzzOpen(t *testing.T, p Policy, unit []byte) {
 	}
 	if bp, ok := p.(BlockPolicy); ok {
 		for _, k := range keys {
-			maybe := bp.MayContainBlock(unit, k)
-			if err == nil && bp.BlockFamily() == bp.Family() && maybe != r.MayContain(k) {
+			positive := bp.MayContainBlock(unit, k)
+			if err == nil && bp.BlockFamily() == bp.Family() && positive != r.MayContain(k) {
 				t.Fatal("MayContainBlock and MayContain differ")
 			}
 		}

@@ -209,16 +209,16 @@ const keyBatch = 64
 
 var keyBatches = sync.Pool{New: func() any { return new([keyBatch]Key) }}
 
-// MayContainMany sets maybe[i] to MayContain(keys[i]) for each i.
-func (r *KeyedReader) MayContainMany(keys []Key, maybe []bool) {
+// MayContainMany sets positive[i] to MayContain(keys[i]) for each i.
+func (r *KeyedReader) MayContainMany(keys []Key, positive []bool) {
 	batch := keyBatches.Get().(*[keyBatch]Key)
 	for len(keys) > 0 {
 		n := min(len(keys), keyBatch)
 		for i := range keys[:n] {
 			batch[i].Hash = salted(r.secret.Hash(keys[i].Bytes), r.salt)
 		}
-		r.inner.MayContainMany(batch[:n], maybe[:n])
-		keys, maybe = keys[n:], maybe[n:]
+		r.inner.MayContainMany(batch[:n], positive[:n])
+		keys, positive = keys[n:], positive[n:]
 	}
 	keyBatches.Put(batch)
 }

@@ -175,11 +175,11 @@ func TestKeyedReader(t *testing.T) {
 		for _, b := range probed {
 			list = append(list, NewKey(b))
 		}
-		maybe := make([]bool, len(list))
-		r.MayContainMany(list, maybe)
+		positive := make([]bool, len(list))
+		r.MayContainMany(list, positive)
 		for i, b := range probed {
-			if one, hashed := r.MayContain(list[i]), r.MayContainHash(s.Hash(b)); one != maybe[i] || hashed != one || i >= 200 && !one {
-				t.Errorf("%s: %q: MayContain %v, MayContainHash %v, MayContainMany %v", k.Name(), b, one, hashed, maybe[i])
+			if one, hashed := r.MayContain(list[i]), r.MayContainHash(s.Hash(b)); one != positive[i] || hashed != one || i >= 200 && !one {
+				t.Errorf("%s: %q: MayContain %v, MayContainHash %v, MayContainMany %v", k.Name(), b, one, hashed, positive[i])
 			}
 		}
 		if len(units) == 1 {

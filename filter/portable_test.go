@@ -81,14 +81,14 @@ func TestPortableAnswers(t *testing.T) {
 		for i := range absent {
 			absent[i] = NewKey(fmt.Appendf(nil, "absent %d", i))
 		}
-		maybe := make([]bool, len(absent))
-		r.MayContainMany(absent, maybe)
+		positive := make([]bool, len(absent))
+		r.MayContainMany(absent, positive)
 		answers := make([]byte, len(absent))
 		for i, k := range absent {
-			if a, b := r.MayContain(k), bp.MayContainBlock(block, k); a != maybe[i] || b != a {
-				t.Fatalf("%s, key %d: the reader returns %v, %v in a batch, the block %v", c.p.Name(), i, a, maybe[i], b)
+			if a, b := r.MayContain(k), bp.MayContainBlock(block, k); a != positive[i] || b != a {
+				t.Fatalf("%s, key %d: the reader returns %v, %v in a batch, the block %v", c.p.Name(), i, a, positive[i], b)
 			}
-			if maybe[i] {
+			if positive[i] {
 				answers[i] = 1
 			}
 		}

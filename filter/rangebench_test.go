@@ -79,7 +79,7 @@ func BenchmarkRange(b *testing.B) {
 			numbers[i] = x
 			keys[i] = filter.NewKey(binary.BigEndian.AppendUint64(nil, x))
 		}
-		maybe := make([]bool, batch)
+		positive := make([]bool, batch)
 		each := func(what string, probe func(group, filter int)) {
 			b.Run(name(what), func(b *testing.B) {
 				for i := range b.N {
@@ -91,12 +91,12 @@ func BenchmarkRange(b *testing.B) {
 		}
 		each("range", func(group, f int) {
 			for i, x := range numbers[group : group+batch] {
-				maybe[i] = ranges[f].MayContainRange(nil, x, x+9)
+				positive[i] = ranges[f].MayContainRange(nil, x, x+9)
 			}
 		})
 		each("point", func(group, f int) {
 			for i, k := range keys[group : group+batch] {
-				maybe[i] = points[f].MayContain(k)
+				positive[i] = points[f].MayContain(k)
 			}
 		})
 	}

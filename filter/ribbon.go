@@ -206,16 +206,16 @@ func (r *ribbonReader) MayContainBytes(key []byte) bool {
 // Prefetch implements Prefetcher.
 func (r *ribbonReader) Prefetch(hash uint64) { r.table.Prefetch(hash) }
 
-func (r *ribbonReader) MayContainMany(keys []Key, maybe []bool) {
-	maybe = maybe[:len(keys)]
+func (r *ribbonReader) MayContainMany(keys []Key, positive []bool) {
+	positive = positive[:len(keys)]
 	var hashes [ribbon.Batch]uint64
 	for len(keys) > 0 {
 		n := min(len(keys), len(hashes))
 		for i := range keys[:n] {
 			hashes[i] = keys[i].Hash
 		}
-		r.table.ContainsMany(hashes[:n], maybe[:n])
-		keys, maybe = keys[n:], maybe[n:]
+		r.table.ContainsMany(hashes[:n], positive[:n])
+		keys, positive = keys[n:], positive[n:]
 	}
 }
 

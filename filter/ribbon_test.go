@@ -50,11 +50,11 @@ func open(t testing.TB, p Policy, units [][]byte) Reader {
 
 // absentFPR returns the fraction of false positives among n absent keys.
 func absentFPR(r Reader, n int) float64 {
-	var maybe [1024]bool
+	var positive [1024]bool
 	hits := 0
-	for i := 0; i < n; i += len(maybe) {
-		r.MayContainMany(ribbonKeys(uint64(i)+1<<40, len(maybe)), maybe[:])
-		for _, m := range maybe {
+	for i := 0; i < n; i += len(positive) {
+		r.MayContainMany(ribbonKeys(uint64(i)+1<<40, len(positive)), positive[:])
+		for _, m := range positive {
 			if m {
 				hits++
 			}
@@ -648,17 +648,17 @@ func fuzzRibbonOpen(t *testing.T, units [][]byte, keys []Key) {
 		}
 		return
 	}
-	maybe := make([]bool, len(keys))
-	r.MayContainMany(keys, maybe)
+	positive := make([]bool, len(keys))
+	r.MayContainMany(keys, positive)
 	block, err := JoinUnits(units)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, k := range keys {
-		if r.MayContain(k) != maybe[i] {
+		if r.MayContain(k) != positive[i] {
 			t.Fatalf("MayContain and MayContainMany differ for key %d", i)
 		}
-		if Ribbon(10).(BlockPolicy).MayContainBlock(block, k) != maybe[i] {
+		if Ribbon(10).(BlockPolicy).MayContainBlock(block, k) != positive[i] {
 			t.Fatalf("MayContain and MayContainBlock differ for key %d", i)
 		}
 	}

@@ -168,16 +168,16 @@ func (r *rocksdbReader) MayContainBytes(key []byte) bool {
 	return r.filter.MayContain(bloom.LegacyHash(key))
 }
 
-func (r *rocksdbReader) MayContainMany(keys []Key, maybe []bool) {
-	maybe = maybe[:len(keys)]
+func (r *rocksdbReader) MayContainMany(keys []Key, positive []bool) {
+	positive = positive[:len(keys)]
 	var hashes [hashBatch]uint32
 	for len(keys) > 0 {
 		m := min(len(keys), hashBatch)
 		for i := range keys[:m] {
 			hashes[i] = bloom.LegacyHash(keys[i].Bytes)
 		}
-		r.filter.MayContainMany(hashes[:m], maybe[:m])
-		keys, maybe = keys[m:], maybe[m:]
+		r.filter.MayContainMany(hashes[:m], positive[:m])
+		keys, positive = keys[m:], positive[m:]
 	}
 }
 

@@ -115,13 +115,13 @@ func TestDecimalKeys(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		maybe := 0
+		positive := 0
 		for i := range n {
 			if r.MayContain(key(2*i + 1)) {
-				maybe++
+				positive++
 			}
 		}
-		rate := float64(maybe) / n
+		rate := float64(positive) / n
 		t.Logf("%s: %.2f %%", c.p.Name(), 100*rate)
 		if rate < c.low || rate > c.high {
 			t.Errorf("%s: FPR %.4f, want %.4f to %.4f", c.p.Name(), rate, c.low, c.high)

@@ -56,16 +56,16 @@ func TestTrim(t *testing.T) {
 						continue
 					}
 					// The bits in memory are as effective as those of a whole filter.
-					maybe := 0
+					positive := 0
 					const probed = 40_000
 					for _, k := range numbered("absent", probed) {
 						if r.MayContain(NewKey(k)) {
-							maybe++
+							positive++
 						}
 					}
 					want := last * probed
-					if d := math.Abs(float64(maybe) - want); d > 5*math.Sqrt(want)+1 {
-						t.Errorf("%s, unit %d, %d steps: %d of %d absent keys are false positives, want %.0f", p.Name(), i, steps, maybe, probed, want)
+					if d := math.Abs(float64(positive) - want); d > 5*math.Sqrt(want)+1 {
+						t.Errorf("%s, unit %d, %d steps: %d of %d absent keys are false positives, want %.0f", p.Name(), i, steps, positive, probed, want)
 					}
 					bits := float64(8*lastSize) / float64(n)
 					if bits > 1.03*math.Log2(1/last)+0.1 {

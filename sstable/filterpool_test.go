@@ -509,7 +509,7 @@ func TestOffHeapLookups(t *testing.T) {
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(g), 1))
 			many := make([]filter.Key, 64)
-			maybe := make([]bool, len(many))
+			positive := make([]bool, len(many))
 			for !stop.Load() {
 				r := readers[rng.IntN(len(readers))]
 				for i := range many {
@@ -520,7 +520,7 @@ func TestOffHeapLookups(t *testing.T) {
 					}
 				}
 				if f := r.Filter(); f != nil {
-					if f.MayContainMany(many, maybe); slices.Contains(maybe, false) || f.SizeBytes() == 0 || f.FPR() == 0 {
+					if f.MayContainMany(many, positive); slices.Contains(positive, false) || f.SizeBytes() == 0 || f.FPR() == 0 {
 						t.Error("a key is excluded, or the filter takes no memory")
 					}
 				}

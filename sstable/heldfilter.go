@@ -43,8 +43,8 @@ func (h *heldFilter) MayContain(key filter.Key) bool {
 }
 
 // MayContainMany implements filter.Reader.
-func (h *heldFilter) MayContainMany(keys []filter.Key, maybe []bool) {
-	h.reader.MayContainMany(keys, maybe)
+func (h *heldFilter) MayContainMany(keys []filter.Key, positive []bool) {
+	h.reader.MayContainMany(keys, positive)
 	runtime.KeepAlive(h)
 }
 

@@ -236,16 +236,16 @@ func (r *hashListReader) MayContain(k filter.Key) bool {
 	if r.p.probes != nil {
 		r.p.probes.Add(1)
 	}
-	maybe := r.partial || r.set[testHash(k)]
-	if !maybe && r.p.excluded != nil {
+	positive := r.partial || r.set[testHash(k)]
+	if !positive && r.p.excluded != nil {
 		r.p.excluded.Add(1)
 	}
-	return maybe
+	return positive
 }
 
-func (r *hashListReader) MayContainMany(keys []filter.Key, maybe []bool) {
+func (r *hashListReader) MayContainMany(keys []filter.Key, positive []bool) {
 	for i, k := range keys {
-		maybe[i] = r.MayContain(k)
+		positive[i] = r.MayContain(k)
 	}
 }
 func (r *hashListReader) FPR() float64   { return 0 }

@@ -142,9 +142,9 @@ func (f *levelDBFilter) MayContain(key filter.Key) bool {
 }
 
 // MayContainMany implements filter.Reader.
-func (f *levelDBFilter) MayContainMany(keys []filter.Key, maybe []bool) {
+func (f *levelDBFilter) MayContainMany(keys []filter.Key, positive []bool) {
 	for i, key := range keys {
-		maybe[i] = f.MayContain(key)
+		positive[i] = f.MayContain(key)
 	}
 }
 

@@ -46,18 +46,18 @@ func TestLevelDBFilterExample(t *testing.T) {
 	if !ok {
 		t.Fatal("the block is rejected")
 	}
-	maybe := 0
+	positive := 0
 	for i := range 6400 {
 		key := fmt.Appendf(nil, "a%d", i)
 		want := levelDBHash(key, false)%64 == 7
 		if got := f.MayContain(filter.NewKey(key)); got != want {
 			t.Fatalf("%q: %t", key, got)
 		} else if got {
-			maybe++
+			positive++
 		}
 	}
-	if maybe < 50 || maybe > 200 {
-		t.Errorf("MayContain is true for %d of 6400 keys", maybe)
+	if positive < 50 || positive > 200 {
+		t.Errorf("MayContain is true for %d of 6400 keys", positive)
 	}
 	for i := range 640 {
 		if key := fmt.Appendf(nil, "z%d", i); f.MayContain(filter.NewKey(key)) {
@@ -240,14 +240,14 @@ func TestLevelDBFilterSigned(t *testing.T) {
 	if !ok || !f.MayContain(filter.NewKey(key)) {
 		t.Error("excluded")
 	}
-	maybe := 0
+	positive := 0
 	for i := range 6400 {
 		if f.MayContain(filter.NewKey(fmt.Appendf(nil, "a%d\xff", i))) {
-			maybe++
+			positive++
 		}
 	}
-	if maybe < 100 || maybe > 400 { // either of two hashes may match, each with 1/64
-		t.Errorf("MayContain is true for %d of 6400 keys", maybe)
+	if positive < 100 || positive > 400 { // either of two hashes may match, each with 1/64
+		t.Errorf("MayContain is true for %d of 6400 keys", positive)
 	}
 }
 

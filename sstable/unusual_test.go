@@ -113,10 +113,10 @@ func TestLevelDBFilterUnchecked(t *testing.T) {
 	if !ok {
 		t.Fatalf("the filter is %v", r.Filter())
 	}
-	maybe := make([]bool, 2)
+	positive := make([]bool, 2)
 	// The second key comes after all blocks.
-	if f.MayContainMany([]filter.Key{filter.NewKey([]byte("a")), filter.NewKey([]byte("x"))}, maybe); !maybe[0] || maybe[1] {
-		t.Errorf("MayContainMany: %v", maybe)
+	if f.MayContainMany([]filter.Key{filter.NewKey([]byte("a")), filter.NewKey([]byte("x"))}, positive); !positive[0] || positive[1] {
+		t.Errorf("MayContainMany: %v", positive)
 	}
 	data := bytes.Clone(good)
 	for i := range keys { // the blocks are first, and of one size

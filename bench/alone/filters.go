@@ -42,7 +42,7 @@ type built interface {
 
 // batcher is a filter that can probe many keys in one call.
 type batcher interface {
-	mayContainMany(keys [][]byte, maybe []bool)
+	mayContainMany(keys [][]byte, positive []bool)
 }
 
 // Family returns the name without the parameters.
@@ -137,12 +137,12 @@ func (s *siftShared) open(units [][]byte) (built, error) {
 
 func (f *siftFilter) mayContain(key []byte) bool { return f.reader.MayContainBytes(key) }
 
-func (f *siftFilter) mayContainMany(keys [][]byte, maybe []bool) {
+func (f *siftFilter) mayContainMany(keys [][]byte, positive []bool) {
 	f.keys = f.keys[:0]
 	for _, k := range keys {
 		f.keys = append(f.keys, filter.NewKey(k))
 	}
-	f.reader.MayContainMany(f.keys, maybe)
+	f.reader.MayContainMany(f.keys, positive)
 }
 
 func (f *siftFilter) bits() int64 { return 8 * int64(f.reader.SizeBytes()) }

@@ -37,17 +37,17 @@ func pick(x uint64, n int) int { return int(x >> 32 * uint64(n) >> 32) }
 
 // hotLoop returns the nanoseconds per probe of one filter, in a loop.
 func hotLoop(f built, keys keyList, probes int) float64 {
-	maybe := 0
+	positive := 0
 	start := time.Now()
 	for done := 0; done < probes; done += len(keys) {
 		for _, k := range keys {
 			if f.mayContain(k) {
-				maybe++
+				positive++
 			}
 		}
 	}
 	took := time.Since(start)
-	runtime.KeepAlive(maybe)
+	runtime.KeepAlive(positive)
 	return perProbe(took, (probes+len(keys)-1)/len(keys)*len(keys))
 }
 
@@ -55,12 +55,12 @@ func perProbe(d time.Duration, n int) float64 { return float64(d.Nanoseconds()) 
 
 // hotBatches is hotLoop with batches.
 func hotBatches(f batcher, keys keyList, probes int) float64 {
-	var maybe [batchSize]bool
+	var positive [batchSize]bool
 	done := 0
 	start := time.Now()
 	for done < probes {
 		for from := 0; from+batchSize <= len(keys); from += batchSize {
-			f.mayContainMany(keys[from:from+batchSize], maybe[:])
+			f.mayContainMany(keys[from:from+batchSize], positive[:])
 			done += batchSize
 		}
 	}
@@ -70,16 +70,16 @@ func hotBatches(f batcher, keys keyList, probes int) float64 {
 // coldLoop probes random filters out of many in a loop: the CPU may start a probe before the
 // previous one has finished.
 func coldLoop(filters []built, keys keyList, probes int) float64 {
-	maybe, x, mask := 0, uint64(88172645463325252), uint64(len(keys)-1)
+	positive, x, mask := 0, uint64(88172645463325252), uint64(len(keys)-1)
 	start := time.Now()
 	for range probes {
 		x = draw(x)
 		if filters[pick(x, len(filters))].mayContain(keys[x&mask]) {
-			maybe++
+			positive++
 		}
 	}
 	took := time.Since(start)
-	runtime.KeepAlive(maybe)
+	runtime.KeepAlive(positive)
 	return perProbe(took, probes)
 }
 
@@ -112,12 +112,12 @@ func coldIsolated(filters []built, keys keyList, probes int) float64 {
 func coldBatches(filters []built, keys keyList, probes int) float64 {
 	x := uint64(88172645463325252)
 	places := len(keys) / batchSize
-	var maybe [batchSize]bool
+	var positive [batchSize]bool
 	start := time.Now()
 	for range probes / batchSize {
 		x = draw(x)
 		from := int(x%uint64(places)) * batchSize
-		filters[pick(x, len(filters))].(batcher).mayContainMany(keys[from:from+batchSize], maybe[:])
+		filters[pick(x, len(filters))].(batcher).mayContainMany(keys[from:from+batchSize], positive[:])
 	}
 	return perProbe(time.Since(start), probes/batchSize*batchSize)
 }

@@ -87,9 +87,9 @@ func (d rocksDB) CountRanges(_ string, from, to *data.Keys) (int, error) {
 
 func (d rocksDB) Counters() Counters {
 	c := Unknown
-	var no, maybe int64
-	c.BlockReads, c.ReadBytes, no, maybe = d.db.Count()
-	c.FilterProbes, c.FilterUseful = no+maybe, no
+	var no, positive int64
+	c.BlockReads, c.ReadBytes, no, positive = d.db.Count()
+	c.FilterProbes, c.FilterUseful = no+positive, no
 	return c
 }
 

@@ -59,7 +59,7 @@ func numberError(line string, err error) error {
 // lineSet is a filter whose elements, of some type, are given as lines.
 type lineSet interface {
 	add(lines []string, isNew []bool) (n int, err error)
-	has(lines []string, maybe []bool) (n int, err error)
+	has(lines []string, positive []bool) (n int, err error)
 	merge(o lineSet) error
 	filter() lineFilter
 	guava() bool // whether it was read from Guava's format
@@ -110,9 +110,9 @@ func (t typed[T]) add(lines []string, isNew []bool) (int, error) {
 }
 
 // has looks lines up until one is malformed.
-func (t typed[T]) has(lines []string, maybe []bool) (int, error) {
+func (t typed[T]) has(lines []string, positive []bool) (int, error) {
 	vs, err := t.parseAll(lines)
-	t.f.MayContainMany(vs, maybe)
+	t.f.MayContainMany(vs, positive)
 	return len(vs), err
 }
 

@@ -174,17 +174,17 @@ func (c *liveQueryCmd) Run(e *env) error {
 		return err
 	}
 	var total, found int64
-	maybe := make([]bool, 4096)
+	positive := make([]bool, 4096)
 	err = e.eachBatch("looking up", func(first int64, lines []string) error {
-		if n, err := f.has(lines, maybe); err != nil {
+		if n, err := f.has(lines, positive); err != nil {
 			return fmt.Errorf("line %d: %w", first+int64(n), err)
 		}
 		for i, line := range lines {
 			total++
-			if maybe[i] {
+			if positive[i] {
 				found++
 			}
-			if maybe[i] == c.Absent || c.Quiet || c.JSON {
+			if positive[i] == c.Absent || c.Quiet || c.JSON {
 				continue
 			}
 			if _, err := io.WriteString(e.out, line+"\n"); err != nil {

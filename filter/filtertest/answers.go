@@ -82,10 +82,10 @@ func (s *suite) many(r filter.Reader, keys []filter.Key) {
 		}
 	}
 	const spare = 3
-	maybe := make([]bool, len(keys)+spare)
+	positive := make([]bool, len(keys)+spare)
 	for at, size := 0, 0; at < len(keys); size = (size + 1) % 150 {
 		batch := keys[at:min(at+size, len(keys))]
-		out := maybe[at : at+len(batch)+spare]
+		out := positive[at : at+len(batch)+spare]
 		for i := range out {
 			out[i] = (at+i)%2 == 0 // the old contents must not matter
 		}
@@ -98,7 +98,7 @@ func (s *suite) many(r filter.Reader, keys []filter.Key) {
 		}
 		for i := len(batch); i < len(out); i++ {
 			if out[i] != ((at+i)%2 == 0) {
-				s.errorf("MayContainMany of %d keys wrote to maybe[%d]", len(batch), i)
+				s.errorf("MayContainMany of %d keys wrote to positive[%d]", len(batch), i)
 				return
 			}
 		}
@@ -111,7 +111,7 @@ func (s *suite) measure(r filter.Reader, n int) {
 	s.t.Helper()
 	probed := min(max(50_000, n), 1_000_000)
 	keys := make([]filter.Key, 1000)
-	maybe := make([]bool, len(keys))
+	positive := make([]bool, len(keys))
 	var buf []byte
 	found := 0
 	for at := 0; at < probed; at += len(keys) {
@@ -124,8 +124,8 @@ func (s *suite) measure(r filter.Reader, n int) {
 		if at == 0 {
 			s.many(r, keys)
 		}
-		r.MayContainMany(keys, maybe)
-		for _, m := range maybe {
+		r.MayContainMany(keys, positive)
+		for _, m := range positive {
 			if m {
 				found++
 			}
@@ -186,11 +186,11 @@ func (s *suite) goroutines() {
 	var wg sync.WaitGroup
 	for side := range sides {
 		wg.Go(func() {
-			maybe := make([]bool, len(keys))
+			positive := make([]bool, len(keys))
 			for range 5 {
-				r.MayContainMany(keys, maybe)
+				r.MayContainMany(keys, positive)
 				for i, k := range keys {
-					if !maybe[i] || !r.MayContain(k) {
+					if !positive[i] || !r.MayContain(k) {
 						excluded[side]++
 					}
 				}
@@ -219,11 +219,11 @@ func (s *suite) allocations() {
 	if r == nil {
 		return
 	}
-	maybe := make([]bool, len(keys))
+	positive := make([]bool, len(keys))
 	if n := testing.AllocsPerRun(20, func() { r.MayContain(keys[0]) }); n > 0 {
 		s.errorf("MayContain allocates %v times", n)
 	}
-	if n := testing.AllocsPerRun(20, func() { r.MayContainMany(keys, maybe) }); n > 0 {
+	if n := testing.AllocsPerRun(20, func() { r.MayContainMany(keys, positive) }); n > 0 {
 		s.errorf("MayContainMany allocates %v times", n)
 	}
 	if bp, block := s.joined(units); bp != nil && block != nil {

@@ -129,10 +129,10 @@ func (s *suite) refused(what string, units [][]byte, keys []filter.Key) {
 		s.errorf("%s: Open returns no reader and no error", what)
 		return
 	}
-	maybe := make([]bool, len(keys))
-	r.MayContainMany(keys, maybe)
+	positive := make([]bool, len(keys))
+	r.MayContainMany(keys, positive)
 	for i, k := range keys {
-		if !r.MayContain(k) || !maybe[i] {
+		if !r.MayContain(k) || !positive[i] {
 			s.errorf("%s: Open succeeds, and key %d of %d is excluded", what, i, len(keys))
 			return
 		}

@@ -77,16 +77,16 @@ func (r readerFunc) MayContain(k filter.Key) bool {
 	return r.Reader.MayContain(k)
 }
 
-func (r readerFunc) MayContainMany(keys []filter.Key, maybe []bool) {
+func (r readerFunc) MayContainMany(keys []filter.Key, positive []bool) {
 	switch {
 	case r.many != nil:
-		r.many(r.Reader, keys, maybe)
+		r.many(r.Reader, keys, positive)
 	case r.mayContain != nil:
 		for i, k := range keys {
-			maybe[i] = r.mayContain(r.Reader, k)
+			positive[i] = r.mayContain(r.Reader, k)
 		}
 	default:
-		r.Reader.MayContainMany(keys, maybe)
+		r.Reader.MayContainMany(keys, positive)
 	}
 }
 
@@ -227,16 +227,16 @@ func TestRunCatches(t *testing.T) {
 			once.Unlock()
 			return r.MayContain(k)
 		}})}, filtertest.Options{}, "allocates"},
-		{"MayContainMany and MayContain differ", bad{Policy: good, open: reader(readerFunc{many: func(r filter.Reader, keys []filter.Key, maybe []bool) {
-			r.MayContainMany(keys, maybe)
+		{"MayContainMany and MayContain differ", bad{Policy: good, open: reader(readerFunc{many: func(r filter.Reader, keys []filter.Key, positive []bool) {
+			r.MayContainMany(keys, positive)
 			if len(keys) == 77 {
-				maybe[76] = !maybe[76]
+				positive[76] = !positive[76]
 			}
 		}})}, filtertest.Options{}, "MayContainMany"},
-		{"MayContainMany writes too far", bad{Policy: good, open: reader(readerFunc{many: func(r filter.Reader, keys []filter.Key, maybe []bool) {
-			r.MayContainMany(keys, maybe)
-			clear(maybe[len(keys):])
-		}})}, filtertest.Options{}, "wrote to maybe"},
+		{"MayContainMany writes too far", bad{Policy: good, open: reader(readerFunc{many: func(r filter.Reader, keys []filter.Key, positive []bool) {
+			r.MayContainMany(keys, positive)
+			clear(positive[len(keys):])
+		}})}, filtertest.Options{}, "wrote to positive"},
 		{"a truncated block excludes", bad{Policy: rocks, open: func(good filter.Policy, units [][]byte) (filter.Reader, error) {
 			r, err := good.Open(units)
 			if err != nil && len(units) > 0 {

@@ -213,9 +213,9 @@ func (f *Bloom[T]) AddMany(vs []T, isNew []bool) {
 	keep(touched)
 }
 
-// MayContainMany sets maybe[i] to MayContain(vs[i]) for each i, faster than one by
-// one. len(maybe) >= len(vs).
-func (f *Bloom[T]) MayContainMany(vs []T, maybe []bool) {
+// MayContainMany sets positive[i] to MayContain(vs[i]) for each i, faster than one by
+// one. len(positive) >= len(vs).
+func (f *Bloom[T]) MayContainMany(vs []T, positive []bool) {
 	var ds [batch]digest
 	var touched uint64
 	for len(vs) > 0 {
@@ -225,9 +225,9 @@ func (f *Bloom[T]) MayContainMany(vs []T, maybe []bool) {
 			touched ^= f.touch(ds[i])
 		}
 		for i, d := range ds[:n] {
-			maybe[i] = f.has(d)
+			positive[i] = f.has(d)
 		}
-		vs, maybe = vs[n:], maybe[n:]
+		vs, positive = vs[n:], positive[n:]
 	}
 	keep(touched)
 }

@@ -172,11 +172,11 @@ func TestBloomAll(t *testing.T) {
 		for i := range 900 {
 			vs = append(vs, nonMember(i))
 		}
-		maybe := make([]bool, len(vs))
-		f.MayContainMany(vs, maybe)
+		positive := make([]bool, len(vs))
+		f.MayContainMany(vs, positive)
 		for i, v := range vs {
-			if maybe[i] != one.MayContain(v) {
-				t.Errorf("%s: %v", v, maybe[i])
+			if positive[i] != one.MayContain(v) {
+				t.Errorf("%s: %v", v, positive[i])
 			}
 		}
 	})

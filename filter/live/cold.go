@@ -183,14 +183,14 @@ func (c *Cold[T]) MayContain(v T) (bool, error) {
 	return true, nil
 }
 
-// MayContainMany sets maybe[i] to MayContain(vs[i]) for each i, and returns the first
-// error. len(maybe) >= len(vs).
-func (c *Cold[T]) MayContainMany(vs []T, maybe []bool) error { return manyInTurn(c, vs, maybe) }
+// MayContainMany sets positive[i] to MayContain(vs[i]) for each i, and returns the first
+// error. len(positive) >= len(vs).
+func (c *Cold[T]) MayContainMany(vs []T, positive []bool) error { return manyInTurn(c, vs, positive) }
 
-func manyInTurn[T any](l Layer[T], vs []T, maybe []bool) (first error) {
+func manyInTurn[T any](l Layer[T], vs []T, positive []bool) (first error) {
 	for i, v := range vs {
 		var err error
-		if maybe[i], err = l.MayContain(v); err != nil && first == nil {
+		if positive[i], err = l.MayContain(v); err != nil && first == nil {
 			first = err
 		}
 	}

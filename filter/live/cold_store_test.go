@@ -63,11 +63,11 @@ func ExampleLayered() {
 	both := live.NewLayered(live.Hot[int](coarse), cold)
 	present, wrong := 0, 0
 	for i := range 20_000 {
-		if maybe, err := both.MayContain(i); err != nil {
+		if positive, err := both.MayContain(i); err != nil {
 			panic(err)
-		} else if maybe && i < 10_000 {
+		} else if positive && i < 10_000 {
 			present++
-		} else if maybe {
+		} else if positive {
 			wrong++
 		}
 	}

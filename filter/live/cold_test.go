@@ -95,8 +95,8 @@ func TestColdDamage(t *testing.T) {
 		}
 		failed := false
 		for i := range 100 {
-			maybe, err := c.MayContain(member(i))
-			if !maybe {
+			positive, err := c.MayContain(member(i))
+			if !positive {
 				t.Fatalf("%s: %d is lost", what, i)
 			}
 			if failed = failed || err != nil; err != nil && !isFormat(err) {
@@ -154,7 +154,7 @@ func FuzzOpenCold(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if maybe, err := c.MayContain("a"); err != nil && !maybe {
+		if positive, err := c.MayContain("a"); err != nil && !positive {
 			t.Error("false with an error")
 		}
 	})
@@ -175,8 +175,8 @@ func TestLayered(t *testing.T) {
 		recent.Add(member(n + i))
 	}
 	for i := range n + 1000 {
-		if maybe, err := l.MayContain(member(i)); err != nil || !maybe {
-			t.Fatalf("%d: %v, %v", i, maybe, err)
+		if positive, err := l.MayContain(member(i)); err != nil || !positive {
+			t.Fatalf("%d: %v, %v", i, positive, err)
 		}
 	}
 	before := cold.Reads()
@@ -194,11 +194,11 @@ func TestLayered(t *testing.T) {
 	broken := must(OpenCold(bytes.NewReader(file), int64(len(file)), ReadOptions[string]{}))
 	broken.r = bytes.NewReader(file[:coldHeader])
 	l = NewLayered(broken, Hot[string](coarse))
-	if maybe, err := l.MayContain(member(1)); !maybe || !isFormat(err) {
-		t.Errorf("present: %v, %v", maybe, err)
+	if positive, err := l.MayContain(member(1)); !positive || !isFormat(err) {
+		t.Errorf("present: %v, %v", positive, err)
 	}
-	if maybe, err := l.MayContain(nonMember(1)); maybe != coarse.MayContain(nonMember(1)) || !maybe && err != nil {
-		t.Errorf("absent: %v, %v", maybe, err)
+	if positive, err := l.MayContain(nonMember(1)); positive != coarse.MayContain(nonMember(1)) || !positive && err != nil {
+		t.Errorf("absent: %v, %v", positive, err)
 	}
 	if l.Stats()[0].Failed != 2 {
 		t.Errorf("stats %+v", l.Stats())

@@ -151,10 +151,10 @@ func (f *Counting[T]) AddMany(vs []T, isNew []bool) { addMany(f.key.Sum64, f, vs
 // as it was added.
 func (f *Counting[T]) MayContain(v T) bool { return f.has(f.hash(v)) }
 
-// MayContainMany sets maybe[i] to MayContain(vs[i]) for each i, faster than one by
-// one. len(maybe) >= len(vs).
-func (f *Counting[T]) MayContainMany(vs []T, maybe []bool) {
-	mayContainMany(f.key.Sum64, f, vs, maybe)
+// MayContainMany sets positive[i] to MayContain(vs[i]) for each i, faster than one by
+// one. len(positive) >= len(vs).
+func (f *Counting[T]) MayContainMany(vs []T, positive []bool) {
+	mayContainMany(f.key.Sum64, f, vs, positive)
 }
 
 func (f *Counting[T]) touchSum(sum uint64) uint64 {

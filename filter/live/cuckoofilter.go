@@ -67,10 +67,10 @@ func (f *Cuckoo[T]) AddNew(v T) (bool, error) {
 // as it was added.
 func (f *Cuckoo[T]) MayContain(v T) bool { return f.has(f.key.Sum64(v)) }
 
-// MayContainMany sets maybe[i] to MayContain(vs[i]) for each i, faster than one by
-// one. len(maybe) >= len(vs).
-func (f *Cuckoo[T]) MayContainMany(vs []T, maybe []bool) {
-	mayContainMany(f.key.Sum64, f, vs, maybe)
+// MayContainMany sets positive[i] to MayContain(vs[i]) for each i, faster than one by
+// one. len(positive) >= len(vs).
+func (f *Cuckoo[T]) MayContainMany(vs []T, positive []bool) {
+	mayContainMany(f.key.Sum64, f, vs, positive)
 }
 
 func (c *cuckoo) hasSum(sum uint64) bool { return c.has(sum) }

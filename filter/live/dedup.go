@@ -105,9 +105,9 @@ func (d *Dedup[T]) AddMany(vs []T, isNew []bool) {
 // MayContain reports whether Add would drop an element as a duplicate.
 func (d *Dedup[T]) MayContain(v T) bool { return d.filter.MayContain(v) }
 
-// MayContainMany sets maybe[i] to MayContain(vs[i]) for each i, faster than one by
-// one. len(maybe) >= len(vs).
-func (d *Dedup[T]) MayContainMany(vs []T, maybe []bool) { d.filter.MayContainMany(vs, maybe) }
+// MayContainMany sets positive[i] to MayContain(vs[i]) for each i, faster than one by
+// one. len(positive) >= len(vs).
+func (d *Dedup[T]) MayContainMany(vs []T, positive []bool) { d.filter.MayContainMany(vs, positive) }
 
 // Unique returns the elements of a stream that are seen for the first time.
 func (d *Dedup[T]) Unique(stream iter.Seq[T]) iter.Seq[T] {

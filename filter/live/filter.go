@@ -17,9 +17,9 @@ type Prober[T any] interface {
 // Filter is what all filters in memory have in common: lookups, statistics, and saving.
 type Filter[T any] interface {
 	Prober[T]
-	// MayContainMany sets maybe[i] to MayContain(vs[i]) for each i, faster than one by
-	// one. len(maybe) >= len(vs).
-	MayContainMany(vs []T, maybe []bool)
+	// MayContainMany sets positive[i] to MayContain(vs[i]) for each i, faster than one by
+	// one. len(positive) >= len(vs).
+	MayContainMany(vs []T, positive []bool)
 	// ApproxCount estimates how many different elements are in the filter; a Cuckoo counts repeated
 	// ones.
 	ApproxCount() uint64
@@ -245,10 +245,10 @@ type hashAdder interface {
 }
 
 // mayContainMany is the MayContainMany of filters that hash to 64 bits.
-func mayContainMany[T any](sumOf func(T) uint64, f hasher, vs []T, maybe []bool) {
+func mayContainMany[T any](sumOf func(T) uint64, f hasher, vs []T, positive []bool) {
 	eachBatch(sumOf, f, vs, func(at int, sums []uint64) {
 		for i, sum := range sums {
-			maybe[at+i] = f.hasSum(sum)
+			positive[at+i] = f.hasSum(sum)
 		}
 	})
 }

@@ -224,9 +224,9 @@ func (g *Generations[T]) MayContain(v T) bool {
 	return r.has(r.filters[0].digest(v))
 }
 
-// MayContainMany sets maybe[i] to MayContain(vs[i]) for each i, faster than one by
-// one. len(maybe) >= len(vs).
-func (g *Generations[T]) MayContainMany(vs []T, maybe []bool) {
+// MayContainMany sets positive[i] to MayContain(vs[i]) for each i, faster than one by
+// one. len(positive) >= len(vs).
+func (g *Generations[T]) MayContainMany(vs []T, positive []bool) {
 	r := g.current()
 	var ds [batch]digest
 	var touched uint64
@@ -239,9 +239,9 @@ func (g *Generations[T]) MayContainMany(vs []T, maybe []bool) {
 			}
 		}
 		for i, d := range ds[:n] {
-			maybe[i] = r.has(d)
+			positive[i] = r.has(d)
 		}
-		vs, maybe = vs[n:], maybe[n:]
+		vs, positive = vs[n:], positive[n:]
 	}
 	keep(touched)
 }

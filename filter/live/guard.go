@@ -139,11 +139,11 @@ func (g *Guard[K, V]) Get(ctx context.Context, key K, load func(ctx context.Cont
 	g.n.lookups.Add(1)
 	unknown := false
 	if g.keys != nil {
-		maybe, err := g.keys.MayContain(ctx, key)
+		positive, err := g.keys.MayContain(ctx, key)
 		switch {
 		case err != nil:
 			g.n.filterErrors.Add(1)
-		case maybe:
+		case positive:
 		case g.trusted.Load():
 			g.n.excluded.Add(1)
 			return none, ErrAbsent

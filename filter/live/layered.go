@@ -72,7 +72,7 @@ func (l *Layered[T]) MayContain(v T) (bool, error) {
 	for i, layer := range l.layers {
 		s := &l.stats[i]
 		s.probes.Add(1)
-		maybe, err := layer.MayContain(v)
+		positive, err := layer.MayContain(v)
 		if err != nil {
 			s.failed.Add(1)
 			if first == nil {
@@ -80,7 +80,7 @@ func (l *Layered[T]) MayContain(v T) (bool, error) {
 			}
 			continue
 		}
-		if !maybe {
+		if !positive {
 			s.excluded.Add(1)
 			return false, nil
 		}
@@ -88,9 +88,11 @@ func (l *Layered[T]) MayContain(v T) (bool, error) {
 	return true, first
 }
 
-// MayContainMany sets maybe[i] to MayContain(vs[i]) for each i, and returns the first
-// error. len(maybe) >= len(vs).
-func (l *Layered[T]) MayContainMany(vs []T, maybe []bool) error { return manyInTurn(l, vs, maybe) }
+// MayContainMany sets positive[i] to MayContain(vs[i]) for each i, and returns the first
+// error. len(positive) >= len(vs).
+func (l *Layered[T]) MayContainMany(vs []T, positive []bool) error {
+	return manyInTurn(l, vs, positive)
+}
 
 // Layers returns the filters in memory, which were given to Hot and Newer, in order, so that
 // elements can be added to them after OpenLayered.

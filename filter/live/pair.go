@@ -79,14 +79,14 @@ func (p *Pair[T]) MayContain(v T) bool {
 	return p.added.MayContain(v) && !p.removed.MayContain(v)
 }
 
-// MayContainMany sets maybe[i] to MayContain(vs[i]) for each i, faster than one by
-// one. len(maybe) >= len(vs).
-func (p *Pair[T]) MayContainMany(vs []T, maybe []bool) {
-	p.added.MayContainMany(vs, maybe)
+// MayContainMany sets positive[i] to MayContain(vs[i]) for each i, faster than one by
+// one. len(positive) >= len(vs).
+func (p *Pair[T]) MayContainMany(vs []T, positive []bool) {
+	p.added.MayContainMany(vs, positive)
 	removed := make([]bool, len(vs))
 	p.removed.MayContainMany(vs, removed)
 	for i, r := range removed {
-		maybe[i] = maybe[i] && !r
+		positive[i] = positive[i] && !r
 	}
 }
 

@@ -498,7 +498,7 @@ func FuzzRead(f *testing.F) {
 		resealParts(file)
 		o := ReadOptions[string]{MaxBytes: 1 << 20}
 		if l, err := OpenLayered(bytes.NewReader(file), int64(len(file)), o); err == nil {
-			if maybe, err := l.MayContain("b"); err != nil && !maybe {
+			if positive, err := l.MayContain("b"); err != nil && !positive {
 				t.Error("false with an error")
 			}
 		}

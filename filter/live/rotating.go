@@ -171,9 +171,11 @@ func (r *Rotating[T]) AddMany(vs []T, isNew []bool) {
 // rebuild nor added since.
 func (r *Rotating[T]) MayContain(v T) bool { return r.state.Load().current.MayContain(v) }
 
-// MayContainMany sets maybe[i] to MayContain(vs[i]) for each i, faster than one by
-// one. len(maybe) >= len(vs).
-func (r *Rotating[T]) MayContainMany(vs []T, maybe []bool) { r.Current().MayContainMany(vs, maybe) }
+// MayContainMany sets positive[i] to MayContain(vs[i]) for each i, faster than one by
+// one. len(positive) >= len(vs).
+func (r *Rotating[T]) MayContainMany(vs []T, positive []bool) {
+	r.Current().MayContainMany(vs, positive)
+}
 
 // ApproxCount is that of the current filter. It reads the whole filter.
 func (r *Rotating[T]) ApproxCount() uint64 { return r.Current().ApproxCount() }

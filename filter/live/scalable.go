@@ -179,10 +179,10 @@ func (f *Scalable[T]) MayContain(v T) bool {
 	return hasAny(*f.links.Load(), digest{a: f.key.Sum64(v)})
 }
 
-// MayContainMany sets maybe[i] to MayContain(vs[i]) for each i, faster than one by
-// one. len(maybe) >= len(vs).
-func (f *Scalable[T]) MayContainMany(vs []T, maybe []bool) {
-	mayContainMany(f.key.Sum64, f, vs, maybe)
+// MayContainMany sets positive[i] to MayContain(vs[i]) for each i, faster than one by
+// one. len(positive) >= len(vs).
+func (f *Scalable[T]) MayContainMany(vs []T, positive []bool) {
+	mayContainMany(f.key.Sum64, f, vs, positive)
 }
 
 func (f *Scalable[T]) hasSum(sum uint64) bool { return hasAny(*f.links.Load(), digest{a: sum}) }

@@ -174,15 +174,15 @@ func (s *Sharded[T, F]) MayContain(v T) bool {
 	}
 }
 
-// MayContainMany sets maybe[i] to MayContain(vs[i]) for each i, faster than one by
-// one. len(maybe) >= len(vs).
-func (s *Sharded[T, F]) MayContainMany(vs []T, maybe []bool) {
+// MayContainMany sets positive[i] to MayContain(vs[i]) for each i, faster than one by
+// one. len(positive) >= len(vs).
+func (s *Sharded[T, F]) MayContainMany(vs []T, positive []bool) {
 	if s.ops != nil {
-		mayContainMany(s.key.Sum64, s, vs, maybe)
+		mayContainMany(s.key.Sum64, s, vs, positive)
 		return
 	}
 	for i, v := range vs {
-		maybe[i] = s.MayContain(v)
+		positive[i] = s.MayContain(v)
 	}
 }
 

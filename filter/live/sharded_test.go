@@ -67,13 +67,13 @@ func TestShardedShards(t *testing.T) {
 		return NewSharded(inner, func(int) (*Bloom[string], error) { return New[string](1000, 1e-6) })
 	}))
 	for _, s := range []*Sharded[string, Filter[string]]{generations, blooms} {
-		maybe := make([]bool, 1)
+		positive := make([]bool, 1)
 		for i := range 100 {
 			if isNew, err := s.Add(member(i)); err != nil || !isNew {
 				t.Fatalf("Add: %t, %v", isNew, err)
 			}
-			s.MayContainMany([]string{member(i)}, maybe)
-			if !s.MayContain(member(i)) || !maybe[0] {
+			s.MayContainMany([]string{member(i)}, positive)
+			if !s.MayContain(member(i)) || !positive[0] {
 				t.Fatalf("%d: lost", i)
 			}
 		}

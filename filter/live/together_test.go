@@ -109,7 +109,7 @@ func TestSixteenGoroutines(t *testing.T) {
 				}
 				recent.Add(v)
 				for _, v := range []string{v, member(i % 1000)} {
-					if maybe, err := layered.MayContain(v); !maybe || err != nil {
+					if positive, err := layered.MayContain(v); !positive || err != nil {
 						t.Errorf("Layered: %s: %v", v, err)
 					}
 				}

@@ -91,11 +91,11 @@ func TestEveryKind(t *testing.T) {
 			for i := range vs {
 				vs[i] = []string{member(i), nonMember(i)}[i%2]
 			}
-			maybe := make([]bool, n)
-			many.MayContainMany(vs, maybe)
+			positive := make([]bool, n)
+			many.MayContainMany(vs, positive)
 			for i, v := range vs {
-				if one.MayContain(v) != maybe[i] {
-					t.Fatalf("%s: %v one by one", v, !maybe[i])
+				if one.MayContain(v) != positive[i] {
+					t.Fatalf("%s: %v one by one", v, !positive[i])
 				}
 			}
 			if c := float64(one.ApproxCount()); math.Abs(c-0.9*n) > 0.12*n { // Cuckoo counts each as often as it was added
@@ -520,9 +520,9 @@ func TestOpenLayered(t *testing.T) {
 	}
 	found := false
 	for i := range 50 {
-		maybe, err := l.MayContain(member(i))
+		positive, err := l.MayContain(member(i))
 		found = found || isFormat(err)
-		if !maybe {
+		if !positive {
 			t.Fatalf("%d is lost to damage", i)
 		}
 	}

@@ -237,14 +237,14 @@ func (a *readerProbes) loop(turn, n int) {
 func (a *readerProbes) many(turn, n int) {
 	keys := *a.keys
 	var batch [besideBatch]filter.Key
-	var maybe [besideBatch]bool
+	var positive [besideBatch]bool
 	for i := turn * n; i < (turn+1)*n; i += besideBatch {
 		r := a.readers[pick(i, len(a.readers))]
 		at := i & (len(keys) - 1)
 		for j, k := range keys[at : at+besideBatch] {
 			batch[j] = filter.NewKey(k)
 		}
-		r.MayContainMany(batch[:], maybe[:])
+		r.MayContainMany(batch[:], positive[:])
 	}
 }
 

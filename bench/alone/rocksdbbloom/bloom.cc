@@ -62,13 +62,13 @@ void rbl_filters_free(rbl_filters *filters) {
 size_t rbl_probe(const rbl_filters *filters, const rbl_keys *keys, const rbl_target *targets, size_t n) {
   const std::unique_ptr<Reader> *readers = filters->list.data();
   const Slice *list = keys->list.data();
-  size_t maybe = 0;
-  for (size_t i = 0; i < n; i++) maybe += readers[targets[i].filter]->MayMatch(list[targets[i].key]);
-  return maybe;
+  size_t positive = 0;
+  for (size_t i = 0; i < n; i++) positive += readers[targets[i].filter]->MayMatch(list[targets[i].key]);
+  return positive;
 }
 
 size_t rbl_probe_all(const rbl_filters *filters, const rbl_keys *keys) {
-  size_t maybe = 0;
-  for (const Slice &key : keys->list) maybe += filters->list[0]->MayMatch(key);
-  return maybe;
+  size_t positive = 0;
+  for (const Slice &key : keys->list) positive += filters->list[0]->MayMatch(key);
+  return positive;
 }

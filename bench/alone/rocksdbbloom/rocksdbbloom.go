@@ -52,14 +52,14 @@ type Target struct{ Filter, Key uint16 }
 
 // Probe probes all targets, which must be of these filters and keys. It returns the number of
 // positives.
-func (f *Filters) Probe(keys *Keys, targets []Target) (maybe int) {
+func (f *Filters) Probe(keys *Keys, targets []Target) (positive int) {
 	defer runtime.KeepAlive(f)
 	defer runtime.KeepAlive(keys)
 	return int(C.rbl_probe(f.c, keys.c, (*C.rbl_target)(unsafe.Pointer(unsafe.SliceData(targets))), C.size_t(len(targets))))
 }
 
 // ProbeAll probes the first filter for all keys in order, and returns the number of positives.
-func (f *Filters) ProbeAll(keys *Keys) (maybe int) {
+func (f *Filters) ProbeAll(keys *Keys) (positive int) {
 	defer runtime.KeepAlive(f)
 	defer runtime.KeepAlive(keys)
 	return int(C.rbl_probe_all(f.c, keys.c))

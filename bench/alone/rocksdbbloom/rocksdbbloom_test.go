@@ -62,14 +62,14 @@ func newOurs(tb testing.TB, keys *data.Keys, copies int, huge bool) (o *ours, li
 }
 
 // probe is like Filters.Probe.
-func (o *ours) probe(targets []Target) (maybe int) {
+func (o *ours) probe(targets []Target) (positive int) {
 	readers, keys := o.readers, o.keys
 	for _, q := range targets {
 		if readers[q.Filter].MayContainBytes(keys[q.Key]) {
-			maybe++
+			positive++
 		}
 	}
-	return maybe
+	return positive
 }
 
 // randomTargets returns n random targets.

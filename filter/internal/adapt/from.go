@@ -118,10 +118,10 @@ func (r *foreignReader[Kind, W]) MayContain(key filter.Key) bool {
 	return r.f.policy.MayContain(r.f.kind, r.block, key.Bytes)
 }
 
-func (r *foreignReader[Kind, W]) MayContainMany(keys []filter.Key, maybe []bool) {
-	maybe = maybe[:len(keys)]
+func (r *foreignReader[Kind, W]) MayContainMany(keys []filter.Key, positive []bool) {
+	positive = positive[:len(keys)]
 	for i := range keys {
-		maybe[i] = r.MayContain(keys[i])
+		positive[i] = r.MayContain(keys[i])
 	}
 }
 

@@ -164,28 +164,28 @@ func unset(l *line, pos uint64) uint64 {
 // cache misses as a core can have, few enough for the stack.
 const batch = 32
 
-// MayContainMany sets maybe[i] to MayContain(hashes[i]). It loads the lines of a batch before it
-// tests their bits, so that the cache misses overlap. REQUIRES: len(maybe) >= len(hashes).
-func (f *Filter) MayContainMany(hashes []uint64, maybe []bool) {
-	if maybe = maybe[:len(hashes)]; f.shifts != nil {
+// MayContainMany sets positive[i] to MayContain(hashes[i]). It loads the lines of a batch before it
+// tests their bits, so that the cache misses overlap. REQUIRES: len(positive) >= len(hashes).
+func (f *Filter) MayContainMany(hashes []uint64, positive []bool) {
+	if positive = positive[:len(hashes)]; f.shifts != nil {
 		for len(hashes) > 0 {
 			n := min(len(hashes), batch)
-			probeMany(f, &hashes[0], &maybe[0], n)
-			hashes, maybe = hashes[n:], maybe[n:]
+			probeMany(f, &hashes[0], &positive[0], n)
+			hashes, positive = hashes[n:], positive[n:]
 		}
 		return
 	}
-	for len(hashes) >= batch && len(maybe) >= batch {
-		f.mayContainBatch((*[batch]uint64)(hashes), (*[batch]bool)(maybe))
-		hashes, maybe = hashes[batch:], maybe[batch:]
+	for len(hashes) >= batch && len(positive) >= batch {
+		f.mayContainBatch((*[batch]uint64)(hashes), (*[batch]bool)(positive))
+		hashes, positive = hashes[batch:], positive[batch:]
 	}
-	maybe = maybe[:len(hashes)]
+	positive = positive[:len(hashes)]
 	for i, h := range hashes {
-		maybe[i] = f.MayContain(h)
+		positive[i] = f.MayContain(h)
 	}
 }
 
-func (f *Filter) mayContainBatch(hashes *[batch]uint64, maybe *[batch]bool) {
+func (f *Filter) mayContainBatch(hashes *[batch]uint64, positive *[batch]bool) {
 	var at [batch]*line
 	var first [batch]uint64 // the results of the first probes
 	ls := f.lines
@@ -193,7 +193,7 @@ func (f *Filter) mayContainBatch(hashes *[batch]uint64, maybe *[batch]bool) {
 	for j, h := range hashes {
 		i, _ := bits.Mul64(h, n)
 		if i >= n { // only without lines
-			setAll(maybe)
+			setAll(positive)
 			return
 		}
 		l := &ls[i]
@@ -202,7 +202,7 @@ func (f *Filter) mayContainBatch(hashes *[batch]uint64, maybe *[batch]bool) {
 	}
 	if f.probes != 6 {
 		for j, h := range hashes {
-			maybe[j] = has(at[j], h, f.probes)
+			positive[j] = has(at[j], h, f.probes)
 		}
 		return
 	}
@@ -215,13 +215,13 @@ func (f *Filter) mayContainBatch(hashes *[batch]uint64, maybe *[batch]bool) {
 		miss |= unset(l, g>>28)
 		miss |= unset(l, g>>19)
 		miss |= unset(l, g>>10)
-		maybe[j] = miss == 0
+		positive[j] = miss == 0
 	}
 }
 
-func setAll(maybe *[batch]bool) {
-	for j := range maybe {
-		maybe[j] = true
+func setAll(positive *[batch]bool) {
+	for j := range positive {
+		positive[j] = true
 	}
 }
 

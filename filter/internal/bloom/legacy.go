@@ -111,26 +111,26 @@ func legacyHas(l *line, hash uint32, probes int32) bool {
 	return miss == 0
 }
 
-// MayContainMany sets maybe[i] to MayContain(hashes[i]). The cache misses overlap as in
-// Filter.MayContainMany. REQUIRES: len(maybe) >= len(hashes).
-func (f *Legacy) MayContainMany(hashes []uint32, maybe []bool) {
-	for len(hashes) >= batch && len(maybe) >= batch && len(f.lines) > 0 {
-		f.mayContainBatch((*[batch]uint32)(hashes), (*[batch]bool)(maybe))
-		hashes, maybe = hashes[batch:], maybe[batch:]
+// MayContainMany sets positive[i] to MayContain(hashes[i]). The cache misses overlap as in
+// Filter.MayContainMany. REQUIRES: len(positive) >= len(hashes).
+func (f *Legacy) MayContainMany(hashes []uint32, positive []bool) {
+	for len(hashes) >= batch && len(positive) >= batch && len(f.lines) > 0 {
+		f.mayContainBatch((*[batch]uint32)(hashes), (*[batch]bool)(positive))
+		hashes, positive = hashes[batch:], positive[batch:]
 	}
-	maybe = maybe[:len(hashes)]
+	positive = positive[:len(hashes)]
 	for i, h := range hashes {
-		maybe[i] = f.MayContain(h)
+		positive[i] = f.MayContain(h)
 	}
 }
 
-func (f *Legacy) mayContainBatch(hashes *[batch]uint32, maybe *[batch]bool) {
+func (f *Legacy) mayContainBatch(hashes *[batch]uint32, positive *[batch]bool) {
 	var at [batch]*line
 	var first [batch]uint64 // the results of the first probes
 	for j, h := range hashes {
 		i, _ := bits.Mul64(f.inv*uint64(h), uint64(len(f.lines)))
 		if i >= uint64(len(f.lines)) {
-			setAll(maybe) // unreachable: i is a remainder
+			setAll(positive) // unreachable: i is a remainder
 			return
 		}
 		l := &f.lines[i]
@@ -145,7 +145,7 @@ func (f *Legacy) mayContainBatch(hashes *[batch]uint32, maybe *[batch]bool) {
 			x += delta
 			miss |= unset(l, x)
 		}
-		maybe[j] = miss == 0
+		positive[j] = miss == 0
 	}
 }
 

@@ -43,7 +43,7 @@ GLOBL mul<>(SB), RODATA|NOPTR, $8
 	VPSRLVD      Y0, Y2, Y2 ; \
 	VPTEST       ones<>(SB), Y2
 
-// func probe(f *Filter, hash uint64) (maybe bool)
+// func probe(f *Filter, hash uint64) (positive bool)
 TEXT ·probe(SB), NOSPLIT, $0-17
 	MOVQ f+0(FP), DI
 	MOVQ hash+8(FP), AX
@@ -51,28 +51,28 @@ TEXT ·probe(SB), NOSPLIT, $0-17
 	FIND(Filter_lines(DI), Filter_lines+8(DI))
 	MOVQ Filter_shifts(DI), SI
 	PROBE
-	SETCS maybe+16(FP)
+	SETCS positive+16(FP)
 	VZEROUPPER
 	RET
 
-// func probeIn(lines *byte, n int, s *shifts, hash uint64) (maybe bool)
+// func probeIn(lines *byte, n int, s *shifts, hash uint64) (positive bool)
 TEXT ·probeIn(SB), NOSPLIT, $0-33
 	MOVQ hash+24(FP), AX
 	MOVQ AX, CX
 	FIND(lines+0(FP), n+8(FP))
 	MOVQ s+16(FP), SI
 	PROBE
-	SETCS maybe+32(FP)
+	SETCS positive+32(FP)
 	VZEROUPPER
 	RET
 
-// func probeMany(f *Filter, hashes *uint64, maybe *bool, n int)
+// func probeMany(f *Filter, hashes *uint64, positive *bool, n int)
 //
 // It prefetches all lines first.
 TEXT ·probeMany(SB), NOSPLIT, $0-32
 	MOVQ f+0(FP), DX
 	MOVQ hashes+8(FP), R9
-	MOVQ maybe+16(FP), R10
+	MOVQ positive+16(FP), R10
 	MOVQ n+24(FP), R11
 	MOVQ Filter_lines(DX), DI
 	MOVQ Filter_lines+8(DX), R8

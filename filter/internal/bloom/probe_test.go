@@ -25,8 +25,8 @@ func TestProbesAgree(t *testing.T) {
 				probed = append(probed, rng.Uint64())
 			}
 			f := Over(data, probes)
-			maybe := make([]bool, len(probed))
-			f.MayContainMany(probed, maybe)
+			positive := make([]bool, len(probed))
+			f.MayContainMany(probed, positive)
 			positives := 0
 			for i, h := range probed {
 				want := f.MayContain(h)
@@ -36,8 +36,8 @@ func TestProbesAgree(t *testing.T) {
 				if want {
 					positives++
 				}
-				if maybe[i] != want {
-					t.Fatalf("%d probes, %d lines, hash %x: MayContainMany returns %v", probes, n, h, maybe[i])
+				if positive[i] != want {
+					t.Fatalf("%d probes, %d lines, hash %x: MayContainMany returns %v", probes, n, h, positive[i])
 				}
 				if got := MayContainIn(data, probes, h); got != want {
 					t.Fatalf("%d probes, %d lines, hash %x: MayContainIn returns %v", probes, n, h, got)

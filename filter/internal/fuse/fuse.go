@@ -180,20 +180,20 @@ func MayContainIn(data []byte, s Shape, seed uint8, hash uint64) bool {
 // batch is the number of hashes whose slots are loaded together.
 const batch = 16
 
-// MayContainMany sets maybe[i] to MayContain(hashes[i]). No branch in the loop over a batch depends
-// on what it reads, so the cache misses overlap. REQUIRES: len(maybe) >= len(hashes).
-func (f *Filter) MayContainMany(hashes []uint64, maybe []bool) {
-	for len(hashes) >= batch && len(maybe) >= batch && f.first > 0 {
-		f.mayContainBatch((*[batch]uint64)(hashes), (*[batch]bool)(maybe))
-		hashes, maybe = hashes[batch:], maybe[batch:]
+// MayContainMany sets positive[i] to MayContain(hashes[i]). No branch in the loop over a batch depends
+// on what it reads, so the cache misses overlap. REQUIRES: len(positive) >= len(hashes).
+func (f *Filter) MayContainMany(hashes []uint64, positive []bool) {
+	for len(hashes) >= batch && len(positive) >= batch && f.first > 0 {
+		f.mayContainBatch((*[batch]uint64)(hashes), (*[batch]bool)(positive))
+		hashes, positive = hashes[batch:], positive[batch:]
 	}
-	maybe = maybe[:len(hashes)]
+	positive = positive[:len(hashes)]
 	for i, h := range hashes {
-		maybe[i] = f.MayContain(h)
+		positive[i] = f.MayContain(h)
 	}
 }
 
-func (f *Filter) mayContainBatch(hashes *[batch]uint64, maybe *[batch]bool) {
+func (f *Filter) mayContainBatch(hashes *[batch]uint64, positive *[batch]bool) {
 	var xor [batch]uint32
 	for j, hash := range hashes {
 		h := mix(hash, f.seed)
@@ -201,6 +201,6 @@ func (f *Filter) mayContainBatch(hashes *[batch]uint64, maybe *[batch]bool) {
 		xor[j] = at(f.data, a, f.width) ^ at(f.data, b, f.width) ^ at(f.data, c, f.width) ^ fingerprint(h, f.width)
 	}
 	for j, x := range xor {
-		maybe[j] = x&(1<<(f.width&31)-1) == 0
+		positive[j] = x&(1<<(f.width&31)-1) == 0
 	}
 }

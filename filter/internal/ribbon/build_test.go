@@ -57,13 +57,13 @@ func (f Filter) bits(n int) float64 {
 // definition agree. It returns the FPR, measured with the given number of absent hashes.
 func checkLookups(t *testing.T, tab *Table, h []uint64, absent int) float64 {
 	t.Helper()
-	maybe := make([]bool, Batch)
+	positive := make([]bool, Batch)
 	for i := 0; i < len(h); i += Batch {
 		part := h[i:min(i+Batch, len(h))]
-		tab.ContainsMany(part, maybe)
+		tab.ContainsMany(part, positive)
 		for k, x := range part {
-			if !maybe[k] || !tab.contains(x) {
-				t.Fatalf("hash %d of %d: false negative, %v in a batch (seed %d)", i+k, len(h), maybe[k], seed)
+			if !positive[k] || !tab.contains(x) {
+				t.Fatalf("hash %d of %d: false negative, %v in a batch (seed %d)", i+k, len(h), positive[k], seed)
 			}
 		}
 	}
@@ -74,14 +74,14 @@ func checkLookups(t *testing.T, tab *Table, h []uint64, absent int) float64 {
 		for i := range part {
 			part[i] = rng.Uint64()
 		}
-		tab.ContainsMany(part, maybe)
+		tab.ContainsMany(part, positive)
 		for i, x := range part {
 			one := tab.contains(x)
 			if one {
 				n++
 			}
-			if one != maybe[i] {
-				t.Fatalf("hash %016x: %v, in a batch %v", x, one, maybe[i])
+			if one != positive[i] {
+				t.Fatalf("hash %016x: %v, in a batch %v", x, one, positive[i])
 			}
 			if len(tab.layers) == 0 {
 				continue

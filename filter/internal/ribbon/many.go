@@ -3,12 +3,12 @@ package ribbon
 // Batch is the maximum number of hashes for ContainsMany.
 const Batch = 64
 
-// ContainsMany sets maybe[i] to whether the filter may contain hashes[i], for the first Batch
+// ContainsMany sets positive[i] to whether the filter may contain hashes[i], for the first Batch
 // hashes. It prefetches the memory for several hashes before it reads that for the first, so that
-// the cache misses overlap. REQUIRES: len(maybe) >= min(len(hashes), Batch).
-func (t *Table) ContainsMany(hashes []uint64, maybe []bool) {
+// the cache misses overlap. REQUIRES: len(positive) >= min(len(hashes), Batch).
+func (t *Table) ContainsMany(hashes []uint64, positive []bool) {
 	hashes = hashes[:min(len(hashes), Batch)]
-	maybe = maybe[:len(hashes)]
+	positive = positive[:len(hashes)]
 	// The queue holds the hashes that probe has not rejected. Those that have passed the first
 	// plane are in [right, end), the others, which still have to be probed there, in [0, left).
 	var q queue
@@ -22,7 +22,7 @@ func (t *Table) ContainsMany(hashes []uint64, maybe []bool) {
 		if t.count == 0 {
 			v = Elsewhere
 		}
-		maybe[i] = v == Passed
+		positive[i] = v == Passed
 		if v == Rejected || v == Passed && len(t.planes) == 1 {
 			continue
 		}
@@ -31,7 +31,7 @@ func (t *Table) ContainsMany(hashes []uint64, maybe []bool) {
 		}
 		w, ok := t.layers.find(t.thresholds, hash, 0)
 		if !ok {
-			maybe[i] = true
+			positive[i] = true
 		} else if v == Passed {
 			right--
 			q.put(right, i, w)
@@ -42,7 +42,7 @@ func (t *Table) ContainsMany(hashes []uint64, maybe []bool) {
 			t.planes[0].prefetch(w.segment)
 		}
 	}
-	left = q.pass(&t.planes[0], 0, left, maybe)
+	left = q.pass(&t.planes[0], 0, left, positive)
 	for p := 1; p < len(t.planes); p++ {
 		for i := range left {
 			t.planes[p].prefetch(q.windows[i].segment)
@@ -52,8 +52,8 @@ func (t *Table) ContainsMany(hashes []uint64, maybe []bool) {
 				t.planes[p].prefetch(q.windows[i%Batch].segment)
 			}
 		}
-		left = q.pass(&t.planes[p], 0, left, maybe)
-		end = q.pass(&t.planes[p], right, end, maybe)
+		left = q.pass(&t.planes[p], 0, left, positive)
+		end = q.pass(&t.planes[p], right, end, positive)
 	}
 }
 
@@ -68,14 +68,14 @@ func (q *queue) put(at, i int, w Window) {
 	q.index[at%Batch] = uint8(i)
 }
 
-// pass probes a plane for the windows in [from, to), sets maybe for each, and moves those that pass
+// pass probes a plane for the windows in [from, to), sets positive for each, and moves those that pass
 // to [from, n).
-func (q *queue) pass(p *Plane, from, to int, maybe []bool) int {
+func (q *queue) pass(p *Plane, from, to int, positive []bool) int {
 	n := from
 	for i := from; i < to; i++ {
 		k := q.index[i%Batch]
 		ok := p.Match(p.Data, q.windows[i%Batch])
-		maybe[k] = ok
+		positive[k] = ok
 		q.put(n, int(k), q.windows[i%Batch])
 		if ok {
 			n++

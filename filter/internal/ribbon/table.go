@@ -126,11 +126,11 @@ func (t *Table) FPR() float64 {
 	}
 	if starts, _ := t.layers.last(); starts == 0 {
 		// Nothing that is bumped to the last layer is excluded.
-		maybe := 1.0
+		positive := 1.0
 		for i := range t.layers.Len() - 1 {
-			maybe *= bumped(i)
+			positive *= bumped(i)
 		}
-		p = maybe + (1-maybe)*p
+		p = positive + (1-positive)*p
 	}
 	return p
 }

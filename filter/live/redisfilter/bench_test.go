@@ -57,17 +57,17 @@ func BenchmarkLayouts(b *testing.B) {
 	bits := &bitwise{client, scattered.config.Load().read, scattered}
 	bits.g.hashes = 7
 	redisson := must(OpenRedisson(ctx, client, "redisson", RedissonOptions[string]{Items: n, FPR: 0.0082}))
-	vs, maybe := members(0, n), make([]bool, part)
+	vs, positive := members(0, n), make([]bool, part)
 	add := func(f Filter[string]) func([]string) {
 		return func(vs []string) {
-			if err := f.AddMany(ctx, vs, maybe); err != nil {
+			if err := f.AddMany(ctx, vs, positive); err != nil {
 				panic(err)
 			}
 		}
 	}
 	has := func(f Filter[string]) func([]string) {
 		return func(vs []string) {
-			if err := f.MayContainMany(ctx, vs, maybe); err != nil {
+			if err := f.MayContainMany(ctx, vs, positive); err != nil {
 				panic(err)
 			}
 		}

@@ -360,23 +360,23 @@ func (f *Bloom[T]) shardKeys(g *generation) func(shard int) string {
 
 // MayContain reports false only if the element was not added.
 func (f *Bloom[T]) MayContain(ctx context.Context, v T) (bool, error) {
-	var maybe [1]bool
-	err := f.has(ctx, []T{v}, maybe[:])
-	return maybe[0], err
+	var positive [1]bool
+	err := f.has(ctx, []T{v}, positive[:])
+	return positive[0], err
 }
 
 // MayContainMany looks up elements; see Filter.
-func (f *Bloom[T]) MayContainMany(ctx context.Context, vs []T, maybe []bool) error {
-	return inBatches(vs, maybe[:len(vs)], batch, func(vs []T, maybe []bool) error { return f.has(ctx, vs, maybe) })
+func (f *Bloom[T]) MayContainMany(ctx context.Context, vs []T, positive []bool) error {
+	return inBatches(vs, positive[:len(vs)], batch, func(vs []T, positive []bool) error { return f.has(ctx, vs, positive) })
 }
 
-func (f *Bloom[T]) has(ctx context.Context, vs []T, maybe []bool) error {
-	setAll(maybe)
+func (f *Bloom[T]) has(ctx context.Context, vs []T, positive []bool) error {
+	setAll(positive)
 	c := f.config.Load()
 	for turn := range maxAttempts {
-		gone, err := f.hasIn(ctx, &c.read, vs, maybe)
+		gone, err := f.hasIn(ctx, &c.read, vs, positive)
 		if err != nil {
-			setAll(maybe)
+			setAll(positive)
 			return err
 		}
 		if gone < 0 {
@@ -390,17 +390,17 @@ func (f *Bloom[T]) has(ctx context.Context, vs []T, maybe []bool) error {
 			err = pause(ctx, turn)
 		}
 		if err != nil {
-			setAll(maybe)
+			setAll(positive)
 			return err
 		}
 	}
-	setAll(maybe)
+	setAll(positive)
 	return errors.Join(ErrTaken, errors.New("the configuration keeps changing"))
 }
 
 // hasIn looks up elements in one generation. It returns the index of an element whose shard
 // is missing, or -1.
-func (f *Bloom[T]) hasIn(ctx context.Context, g *generation, vs []T, maybe []bool) (gone int, err error) {
+func (f *Bloom[T]) hasIn(ctx context.Context, g *generation, vs []T, positive []bool) (gone int, err error) {
 	es := f.elements(g, vs)
 	reqs := make([]*request, len(es))
 	keys := f.shardKeys(g)
@@ -431,15 +431,15 @@ func (f *Bloom[T]) hasIn(ctx context.Context, g *generation, vs []T, maybe []boo
 				gone = i
 				continue
 			}
-			maybe[i] = g.blockHas(reply, es[i].h)
+			positive[i] = g.blockHas(reply, es[i].h)
 		case []any:
 			if len(reply) != g.hashes+1 || reply[0] != int64(shardMagic) {
 				gone = i
 				continue
 			}
-			maybe[i] = true
+			positive[i] = true
 			for _, bit := range reply[1:] {
-				maybe[i] = maybe[i] && bit == int64(1)
+				positive[i] = positive[i] && bit == int64(1)
 			}
 		default:
 			return -1, formatError("reply of type %T", r.reply)

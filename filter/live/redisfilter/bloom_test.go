@@ -110,11 +110,11 @@ func open(t testing.TB, c redis.UniversalClient, name string, o Options[string])
 // allKnown fails if one of vs is not found.
 func allKnown(t testing.TB, f Filter[string], vs []string) {
 	t.Helper()
-	maybe := make([]bool, len(vs))
-	if err := f.MayContainMany(context.Background(), vs, maybe); err != nil {
+	positive := make([]bool, len(vs))
+	if err := f.MayContainMany(context.Background(), vs, positive); err != nil {
 		t.Fatal(err)
 	}
-	for i, m := range maybe {
+	for i, m := range positive {
 		if !m {
 			t.Fatalf("%s is lost", vs[i])
 		}
@@ -123,12 +123,12 @@ func allKnown(t testing.TB, f Filter[string], vs []string) {
 
 func fprOf(t testing.TB, f Filter[string], probes int) float64 {
 	t.Helper()
-	maybe := make([]bool, probes)
-	if err := f.MayContainMany(context.Background(), nonMembers(probes), maybe); err != nil {
+	positive := make([]bool, probes)
+	if err := f.MayContainMany(context.Background(), nonMembers(probes), positive); err != nil {
 		t.Fatal(err)
 	}
 	n := 0
-	for _, m := range maybe {
+	for _, m := range positive {
 		if m {
 			n++
 		}
@@ -183,8 +183,8 @@ func TestBloom(t *testing.T) {
 			if err := f.Drop(ctx); err != nil {
 				t.Fatal(err)
 			}
-			if maybe, err := f.MayContain(ctx, "x"); !maybe || !errors.Is(err, ErrMissing) {
-				t.Errorf("dropped: %v, %v", maybe, err)
+			if positive, err := f.MayContain(ctx, "x"); !positive || !errors.Is(err, ErrMissing) {
+				t.Errorf("dropped: %v, %v", positive, err)
 			}
 		}
 	}
@@ -237,8 +237,8 @@ func TestBloomChecksItsConfiguration(t *testing.T) {
 	}
 	second := open(t, c, "f", base)
 	second.Add(ctx, "b")
-	if maybe, err := f.MayContain(ctx, "b"); !maybe || err != nil {
-		t.Errorf("created again: %v, %v", maybe, err)
+	if positive, err := f.MayContain(ctx, "b"); !positive || err != nil {
+		t.Errorf("created again: %v, %v", positive, err)
 	}
 	// With other parameters.
 	second.Drop(ctx)
@@ -247,8 +247,8 @@ func TestBloomChecksItsConfiguration(t *testing.T) {
 	third := open(t, c, "f", other)
 	third.Add(ctx, "b")
 	for range 2 {
-		if maybe, err := f.MayContain(ctx, "b"); !maybe || !errors.Is(err, ErrIncompatible) {
-			t.Errorf("created with other parameters: %v, %v", maybe, err)
+		if positive, err := f.MayContain(ctx, "b"); !positive || !errors.Is(err, ErrIncompatible) {
+			t.Errorf("created with other parameters: %v, %v", positive, err)
 		}
 		if _, err := f.Add(ctx, "c"); !errors.Is(err, ErrIncompatible) {
 			t.Errorf("added to the wrong filter: %v", err)
@@ -268,8 +268,8 @@ func TestBloomChecksItsConfiguration(t *testing.T) {
 		g := &f.config.Load().read
 		shard, _ := g.place(f.key.Sum64(member(5)))
 		c.Del(ctx, shardKey(name, g, shard))
-		if maybe, err := f.MayContain(ctx, member(5)); !maybe || !errors.Is(err, ErrLost) {
-			t.Errorf("%v: shard gone: %v, %v", layout, maybe, err)
+		if positive, err := f.MayContain(ctx, member(5)); !positive || !errors.Is(err, ErrLost) {
+			t.Errorf("%v: shard gone: %v, %v", layout, positive, err)
 		}
 		if _, err := f.Add(ctx, member(5)); !errors.Is(err, ErrLost) {
 			t.Errorf("%v: added to a shard that is gone: %v", layout, err)
@@ -338,12 +338,12 @@ func TestRebuild(t *testing.T) {
 					added[w] = append(added[w], vs...)
 					back := added[w][len(added[w])-5:]
 					mu.Unlock()
-					maybe := make([]bool, len(back))
-					if err := g.MayContainMany(ctx, back, maybe); err != nil {
+					positive := make([]bool, len(back))
+					if err := g.MayContainMany(ctx, back, positive); err != nil {
 						t.Error(err)
 						return
 					}
-					for k, m := range maybe {
+					for k, m := range positive {
 						if !m {
 							t.Errorf("%s is lost", back[k])
 							return
@@ -399,10 +399,10 @@ func TestRebuild(t *testing.T) {
 			allKnown(t, f, added[w][from[w]:])
 		}
 		allKnown(t, f, members(1000, 1000))
-		maybe := make([]bool, 1000)
-		f.MayContainMany(ctx, members(0, 1000), maybe)
+		positive := make([]bool, 1000)
+		f.MayContainMany(ctx, members(0, 1000), positive)
 		left := 0
-		for _, m := range maybe {
+		for _, m := range positive {
 			if m {
 				left++
 			}
@@ -499,13 +499,13 @@ func TestRetryFor(t *testing.T) {
 	f.Add(ctx, "a")
 	short := open(t, s.client(t, 3), "f", Options[string]{RetryFor: time.Millisecond})
 	s.kill()
-	if maybe, err := short.MayContain(ctx, "a"); !maybe || err == nil {
-		t.Errorf("no server: %v, %v", maybe, err)
+	if positive, err := short.MayContain(ctx, "a"); !positive || err == nil {
+		t.Errorf("no server: %v, %v", positive, err)
 	}
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	if maybe, err := f.MayContain(ended, "a"); !maybe || !errors.Is(err, context.Canceled) {
-		t.Errorf("ended context: %v, %v", maybe, err)
+	if positive, err := f.MayContain(ended, "a"); !positive || !errors.Is(err, context.Canceled) {
+		t.Errorf("ended context: %v, %v", positive, err)
 	}
 	done := make(chan error, 1)
 	go func() { _, err := f.Add(ctx, "b"); done <- err }()
@@ -527,8 +527,8 @@ func TestReplicas(t *testing.T) {
 	if _, err := g.Add(ctx, "a"); !errors.Is(err, ErrReplicas) {
 		t.Errorf("no replica: %v", err)
 	}
-	if maybe, err := f.MayContain(ctx, "a"); !maybe || err != nil {
-		t.Errorf("not added: %v, %v", maybe, err)
+	if positive, err := f.MayContain(ctx, "a"); !positive || err != nil {
+		t.Errorf("not added: %v, %v", positive, err)
 	}
 	g = open(t, c, "f", Options[string]{Replicas: 1, ReplicaWait: 20 * time.Millisecond})
 	result := make(chan bool, 1)

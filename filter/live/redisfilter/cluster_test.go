@@ -214,7 +214,7 @@ func (c *cluster) trial(ctx context.Context, layout Layout, total int, kill bool
 		}
 		load.Go(func() {
 			r := rand.New(rand.NewPCG(1, uint64(w)))
-			maybe := make([]bool, part)
+			positive := make([]bool, part)
 			for i := 0; ; {
 				n := min(part, total/workers-i)
 				if n <= 0 { // the load lasts as long as the events
@@ -236,12 +236,12 @@ func (c *cluster) trial(ctx context.Context, layout Layout, total int, kill bool
 					vs[j] = member(w*apart + r.IntN(i+n))
 				}
 				vs[0] = member(w*apart + i)
-				if err := g.MayContainMany(ctx, vs, maybe[:n]); err != nil {
+				if err := g.MayContainMany(ctx, vs, positive[:n]); err != nil {
 					t.Errorf("lookup: %v", err)
 					return
 				}
 				lookups.Add(int64(n))
-				for j, m := range maybe[:n] {
+				for j, m := range positive[:n] {
 					if !m {
 						falseNegatives.Add(1)
 						t.Errorf("%s is lost", vs[j])
@@ -297,12 +297,12 @@ func (c *cluster) trial(ctx context.Context, layout Layout, total int, kill bool
 	for w, n := range counts {
 		all = append(all, members(w*apart, n)...)
 	}
-	maybe := make([]bool, len(all))
-	if err := f.MayContainMany(ctx, all, maybe); err != nil {
+	positive := make([]bool, len(all))
+	if err := f.MayContainMany(ctx, all, positive); err != nil {
 		t.Fatal(err)
 	}
 	lost := 0
-	for _, m := range maybe {
+	for _, m := range positive {
 		if !m {
 			lost++
 		}

@@ -21,8 +21,8 @@ func ExampleOpen() {
 	}
 	isNew, err := users.Add(ctx, "alice")
 	fmt.Println(isNew, err)
-	maybe, err := users.MayContain(ctx, "bob") // true if there is an error
-	fmt.Println(maybe, err)
+	positive, err := users.MayContain(ctx, "bob") // true if there is an error
+	fmt.Println(positive, err)
 }
 
 // The bits of a Java service's RBloomFilter<Long> with LongCodec.

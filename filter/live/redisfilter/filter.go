@@ -23,9 +23,9 @@ type Filter[T any] interface {
 	AddMany(ctx context.Context, vs []T, isNew []bool) error
 	// MayContain reports false only if the element was not added.
 	MayContain(ctx context.Context, v T) (bool, error)
-	// MayContainMany sets maybe[i] to MayContain(vs[i]), with many elements per round
-	// trip. len(maybe) >= len(vs).
-	MayContainMany(ctx context.Context, vs []T, maybe []bool) error
+	// MayContainMany sets positive[i] to MayContain(vs[i]), with many elements per round
+	// trip. len(positive) >= len(vs).
+	MayContainMany(ctx context.Context, vs []T, positive []bool) error
 	// ApproxCount estimates how many different elements were added. It may take
 	// the server some milliseconds per megabyte.
 	ApproxCount(ctx context.Context) (uint64, error)

@@ -73,12 +73,12 @@ func manage(t *testing.T, f Filter[string], reopen func(name string) (Filter[str
 		t.Fatal(err)
 	}
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		maybe, err := f.MayContain(ctx, "absent")
-		if maybe && (errors.Is(err, ErrLost) || errors.Is(err, ErrMissing)) {
+		positive, err := f.MayContain(ctx, "absent")
+		if positive && (errors.Is(err, ErrLost) || errors.Is(err, ErrMissing)) {
 			break
 		}
-		if maybe || err != nil || time.Now().After(end) {
-			t.Fatalf("%T: expired: %v, %v", f, maybe, err)
+		if positive || err != nil || time.Now().After(end) {
+			t.Fatalf("%T: expired: %v, %v", f, positive, err)
 		}
 	}
 }
@@ -90,8 +90,8 @@ func TestManageBloom(t *testing.T) {
 		o := Options[string]{Items: 1000, FPR: 1e-6, Layout: layout}
 		f, bystander := open(t, c, "first", o), open(t, c, "bystander", o)
 		manage(t, f, func(name string) (Filter[string], error) { return Open(ctx, c, name, Options[string]{}) })
-		if maybe, err := bystander.MayContain(ctx, "b"); maybe || err != nil {
-			t.Error(maybe, err)
+		if positive, err := bystander.MayContain(ctx, "b"); positive || err != nil {
+			t.Error(positive, err)
 		}
 		if err := bystander.Rename(ctx, "taken"); err != nil {
 			t.Fatal(err)
@@ -101,7 +101,7 @@ func TestManageBloom(t *testing.T) {
 			t.Errorf("a name that is taken: %v", err)
 		}
 		must(again.Add(ctx, "mine"))
-		if maybe, err := bystander.MayContain(ctx, "mine"); maybe || err != nil {
+		if positive, err := bystander.MayContain(ctx, "mine"); positive || err != nil {
 			t.Error("two filters share data", err)
 		}
 		// Renamed, rebuilt, and renamed back.
@@ -111,8 +111,8 @@ func TestManageBloom(t *testing.T) {
 		if err := bystander.Rename(ctx, "bystander"); err != nil {
 			t.Fatal(err)
 		}
-		if maybe, err := open(t, c, "bystander", Options[string]{}).MayContain(ctx, "x"); !maybe || err != nil {
-			t.Error(maybe, err)
+		if positive, err := open(t, c, "bystander", Options[string]{}).MayContain(ctx, "x"); !positive || err != nil {
+			t.Error(positive, err)
 		}
 		if fields := c.HGetAll(ctx, configKey("bystander")).Val(); fields["keys"] != "" {
 			t.Errorf("back to its first name: %v", fields)
@@ -191,7 +191,7 @@ func TestLoad(t *testing.T) {
 		if differ > 5 { // "meanwhile" is in one only
 			t.Errorf("%v: %d answers differ from those of a filter that was filled element by element", layout, differ)
 		}
-		if maybe := must(f.MayContain(ctx, "before")); maybe {
+		if positive := must(f.MayContain(ctx, "before")); positive {
 			t.Error("the old elements were not replaced")
 		}
 		if keys := c.Keys(ctx, "*:load").Val(); len(keys) != 0 {
@@ -415,8 +415,8 @@ func TestLoadEvicted(t *testing.T) {
 	if err := f.Load(ctx, each(members(0, 1000))); err != nil {
 		t.Fatal(err)
 	}
-	maybe := make([]bool, 1000)
-	if err := f.MayContainMany(ctx, members(0, 1000), maybe); err != nil || slices.Contains(maybe, false) {
+	positive := make([]bool, 1000)
+	if err := f.MayContainMany(ctx, members(0, 1000), positive); err != nil || slices.Contains(positive, false) {
 		t.Errorf("after another Load, elements are missing: %v", err)
 	}
 }
@@ -443,9 +443,9 @@ func TestObserve(t *testing.T) {
 	}
 	trips = nil
 	s.kill()
-	maybe, err := f.MayContain(ctx, "a")
-	if !maybe || err == nil || !Retryable(err) {
-		t.Errorf("without a server: %v, %v", maybe, err)
+	positive, err := f.MayContain(ctx, "a")
+	if !positive || err == nil || !Retryable(err) {
+		t.Errorf("without a server: %v, %v", positive, err)
 	}
 	if len(trips) != 1 || trips[0].Write || trips[0].Attempts < 2 || trips[0].LastRetry == nil || !errors.Is(err, trips[0].Err) {
 		t.Errorf("without a server: %+v", trips)

@@ -82,8 +82,8 @@ func Example_fromRedisBloom() {
 	fmt.Println(urls.ApproxCount(ctx))
 	fmt.Println(client.Do(ctx, "BF.EXISTS", "urls", "a").Bool())
 	client.Del(ctx, "urls")
-	maybe, err := urls.MayContain(ctx, "a")
-	fmt.Println(maybe, err, redisfilter.Retryable(err))
+	positive, err := urls.MayContain(ctx, "a")
+	fmt.Println(positive, err, redisfilter.Retryable(err))
 	// Output:
 	// <nil> [true true false]
 	// false <nil>

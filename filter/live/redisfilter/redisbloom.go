@@ -272,17 +272,17 @@ func (f *RedisBloom[T]) AddMany(ctx context.Context, vs []T, isNew []bool) error
 
 // MayContain reports false only if the element was not added.
 func (f *RedisBloom[T]) MayContain(ctx context.Context, v T) (bool, error) {
-	var maybe [1]bool
-	err := f.MayContainMany(ctx, []T{v}, maybe[:])
-	return maybe[0], err
+	var positive [1]bool
+	err := f.MayContainMany(ctx, []T{v}, positive[:])
+	return positive[0], err
 }
 
 // MayContainMany looks up elements; see Filter.
-func (f *RedisBloom[T]) MayContainMany(ctx context.Context, vs []T, maybe []bool) error {
-	return inBatches(vs, maybe[:len(vs)], batch, func(vs []T, maybe []bool) error {
-		err := f.run(ctx, false, vs, maybe)
+func (f *RedisBloom[T]) MayContainMany(ctx context.Context, vs []T, positive []bool) error {
+	return inBatches(vs, positive[:len(vs)], batch, func(vs []T, positive []bool) error {
+		err := f.run(ctx, false, vs, positive)
 		if err != nil {
-			setAll(maybe)
+			setAll(positive)
 		}
 		return err
 	})

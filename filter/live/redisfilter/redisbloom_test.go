@@ -81,8 +81,8 @@ func TestRedisBloom(t *testing.T) {
 			}
 			// BF.EXISTS would return 0.
 			c.FlushAll(ctx)
-			if maybe, err := f.MayContain(ctx, member(1)); !maybe || !errors.Is(err, ErrLost) {
-				t.Errorf("filter is gone: %v, %v", maybe, err)
+			if positive, err := f.MayContain(ctx, member(1)); !positive || !errors.Is(err, ErrLost) {
+				t.Errorf("filter is gone: %v, %v", positive, err)
 			}
 			if _, err := f.Add(ctx, member(1)); !errors.Is(err, ErrLost) {
 				t.Errorf("filter is gone: %v", err)
@@ -126,9 +126,9 @@ func TestFilters(t *testing.T) {
 		if err := f.AddMany(ctx, []int{7, 8, 9}, nil); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		maybe := make([]bool, 4)
-		if err := f.MayContainMany(ctx, []int{7, 8, 9, -7}, maybe); err != nil || maybe[3] || !(maybe[0] && maybe[1] && maybe[2]) {
-			t.Errorf("%s: %v, %v", name, maybe, err)
+		positive := make([]bool, 4)
+		if err := f.MayContainMany(ctx, []int{7, 8, 9, -7}, positive); err != nil || positive[3] || !(positive[0] && positive[1] && positive[2]) {
+			t.Errorf("%s: %v, %v", name, positive, err)
 		}
 		if n, err := f.ApproxCount(ctx); n != 3 || err != nil {
 			t.Errorf("%s: count %d, %v", name, n, err)

@@ -331,17 +331,17 @@ func (f *Redisson[T]) AddMany(ctx context.Context, vs []T, isNew []bool) error {
 
 // MayContain reports false only if the element was not added.
 func (f *Redisson[T]) MayContain(ctx context.Context, v T) (bool, error) {
-	var maybe [1]bool
-	err := f.MayContainMany(ctx, []T{v}, maybe[:])
-	return maybe[0], err
+	var positive [1]bool
+	err := f.MayContainMany(ctx, []T{v}, positive[:])
+	return positive[0], err
 }
 
 // MayContainMany looks up elements; see Filter.
-func (f *Redisson[T]) MayContainMany(ctx context.Context, vs []T, maybe []bool) error {
-	return inBatches(vs, maybe[:len(vs)], redissonBatch, func(vs []T, maybe []bool) error {
-		err := f.run(ctx, false, redissonHas, vs, maybe)
+func (f *Redisson[T]) MayContainMany(ctx context.Context, vs []T, positive []bool) error {
+	return inBatches(vs, positive[:len(vs)], redissonBatch, func(vs []T, positive []bool) error {
+		err := f.run(ctx, false, redissonHas, vs, positive)
 		if err != nil {
-			setAll(maybe)
+			setAll(positive)
 		}
 		return err
 	})

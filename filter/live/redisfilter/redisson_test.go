@@ -172,14 +172,14 @@ func TestRedissonFilters(t *testing.T) {
 			t.Fatal(err)
 		}
 		allKnown(t, g, items)
-		absent, maybe, fp := make([]string, 100_000), make([]bool, 100_000), 0
+		absent, positive, fp := make([]string, 100_000), make([]bool, 100_000), 0
 		for i := range absent {
 			absent[i] = fmt.Sprint("absent:", i)
 		}
-		if err := g.MayContainMany(ctx, absent, maybe); err != nil {
+		if err := g.MayContainMany(ctx, absent, positive); err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range maybe {
+		for _, m := range positive {
 			if m {
 				fp++
 			}
@@ -212,15 +212,15 @@ func TestRedissonChecks(t *testing.T) {
 		t.Errorf("other parameters: %v", err)
 	}
 	c.HSet(ctx, "{f}:config", "size", 100)
-	if maybe, err := f.MayContain(ctx, 5); !maybe || !errors.Is(err, ErrIncompatible) {
-		t.Errorf("size has changed: %v, %v", maybe, err)
+	if positive, err := f.MayContain(ctx, 5); !positive || !errors.Is(err, ErrIncompatible) {
+		t.Errorf("size has changed: %v, %v", positive, err)
 	}
 	if _, err := f.Add(ctx, 6); !errors.Is(err, ErrIncompatible) {
 		t.Errorf("size has changed: %v", err)
 	}
 	c.Del(ctx, "{f}:config")
-	if maybe, err := f.MayContain(ctx, 5); !maybe || !errors.Is(err, ErrMissing) {
-		t.Errorf("configuration is gone: %v, %v", maybe, err)
+	if positive, err := f.MayContain(ctx, 5); !positive || !errors.Is(err, ErrMissing) {
+		t.Errorf("configuration is gone: %v, %v", positive, err)
 	}
 	if redissonConfigKey("{tag}f") != "{tag}f:config" {
 		t.Error("name with a tag")
