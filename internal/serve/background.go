@@ -13,11 +13,14 @@ import (
 
 const (
 	sweepEvery = time.Second
-	// sweepBatch is the number of keys that the sweeper removes in one write. Their stripes are
-	// locked meanwhile.
+	// sweepBatch is how many keys the sweeper removes at most in one write. Their stripes are locked
+	// meanwhile.
 	sweepBatch = 64
-	// removeBatch is the number of entries that the collector removes in one write.
+	// removeBatch is how many entries the collector removes at most in one write.
 	removeBatch = 256
+	// removeBytes bounds the keys of what the sweeper or the collector removes in one write, unless
+	// that is one entry: a write that removes many long keys might be larger than the store accepts.
+	removeBytes = 256 << 10
 )
 
 // sweeper removes expired keys. Reads ignore an expired key even before it is removed.
@@ -97,11 +100,11 @@ func (s *Server) sweepDatabase(c *client) error {
 	var pause time.Duration
 	for s.ctx.Err() == nil && !s.failed.Load() {
 		begin := time.Now()
-		due, err := s.findExpired(c.gen(), last)
+		due, more, err := s.findExpired(c.gen(), last)
 		if err == nil {
 			err = s.sweep(c, due, &damage)
 		}
-		if len(due) < sweepBatch || err != nil {
+		if !more || err != nil {
 			return errors.Join(err, damage)
 		}
 		last = due[len(due)-1]
@@ -130,26 +133,28 @@ func sweepPause(took, late time.Duration) time.Duration {
 	return time.Duration(min(2*float64(took)/max(1, late.Seconds()/sweepEvery.Seconds()), float64(sweepEvery)))
 }
 
-// findExpired returns the first sweepBatch entries after last of a database's expiry index that are
-// due, in order.
-func (s *Server) findExpired(gen uint32, last []byte) (due [][]byte, err error) {
+// findExpired returns entries of a database's expiry index that are due, in order: the first ones
+// after last, as many as sweepBatch and removeBytes allow. If it returns more, there are others.
+func (s *Server) findExpired(gen uint32, last []byte) (due [][]byte, more bool, err error) {
 	lower := appendSpace(nil, spaceExpiry, gen)
 	upper := binary.BigEndian.AppendUint64(slices.Clone(lower), uint64(s.nowMs()+1))
 	if last != nil && bytes.HasPrefix(last, lower) {
 		lower = append(last, 0)
 	}
+	size := 0
 	for e, err := range s.db.Scan(&sift.IterOptions{LowerBound: lower, UpperBound: upper}) {
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		if len(e.Key) < genLen+8 {
-			return nil, errHead
+			return nil, false, errHead
 		}
-		if due = append(due, bytes.Clone(e.Key)); len(due) == sweepBatch {
-			break
+		if size += len(e.Key); len(due) == sweepBatch || len(due) > 0 && size > removeBytes {
+			return due, true, nil
 		}
+		due = append(due, bytes.Clone(e.Key))
 	}
-	return due, nil
+	return due, false, nil
 }
 
 // sweep removes entries of the expiry index, and their keys if they have expired. It skips keys
@@ -322,26 +327,24 @@ func (s *Server) removeOld(from, to []byte) error {
 
 // removeRange deletes the store's keys in [from, to).
 func (s *Server) removeRange(from, to []byte) error {
-	for s.ctx.Err() == nil {
+	for more := true; more && s.ctx.Err() == nil; {
+		more = false
 		var b sift.Batch
 		for e, err := range s.db.Scan(&sift.IterOptions{LowerBound: from, UpperBound: to, DontFillCache: true}) {
 			if err != nil {
 				return err
 			}
-			b.Delete(e.Key)
-			if b.Len() == removeBatch {
-				from = append(append([]byte(nil), e.Key...), 0)
+			if b.Len() == removeBatch || b.Len() > 0 && b.Size()+len(e.Key) > removeBytes {
+				from, more = bytes.Clone(e.Key), true
 				break
 			}
+			b.Delete(e.Key)
 		}
 		if b.Len() == 0 {
 			return nil
 		}
 		if err := s.put(&b); err != nil {
 			return err
-		}
-		if b.Len() < removeBatch {
-			return nil
 		}
 	}
 	return nil

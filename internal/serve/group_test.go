@@ -24,6 +24,14 @@ type singleNodeGroup struct {
 	writing                func() // may be nil, as the next two
 	confirming, failover   func()
 	waiting                chan struct{} // WAIT sends to it, and receives or closes it; may be nil
+	maxBatch               int           // 0: 512 MiB
+}
+
+func (g *singleNodeGroup) MaxBatch() int {
+	if g.maxBatch == 0 {
+		return 512 << 20
+	}
+	return g.maxBatch
 }
 
 func (g *singleNodeGroup) Write(b *sift.Batch) error {
@@ -33,6 +41,9 @@ func (g *singleNodeGroup) Write(b *sift.Batch) error {
 	}
 	if err := g.writeFails.Load(); err != nil {
 		return *err
+	}
+	if b.Size() > g.MaxBatch() {
+		return ErrNotWritten
 	}
 	return g.db.Write(b, sift.NoSync)
 }
