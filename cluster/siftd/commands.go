@@ -45,7 +45,9 @@ const (
 	forgetCommand = 'D'
 	placeCommand  = 'G'
 
-	epochLen  = 16
+	epochLen    = 16
+	writeHeader = 1 + epochLen // before the batch of a W
+
 	epochKey  = "cepoch"
 	shapeKey  = "cshape"
 	nodeKeys  = "cn"

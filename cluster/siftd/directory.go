@@ -39,6 +39,9 @@ type directory struct{ n *Node }
 // Write implements serve.Group. Clients write to shards.
 func (d directory) Write(*sift.Batch) error { return serve.ErrNotWritten }
 
+// MaxBatch implements serve.Group.
+func (d directory) MaxBatch() int { return 0 }
+
 // Confirm implements serve.Group. Replies about the cluster may be stale.
 func (d directory) Confirm() error { return nil }
 

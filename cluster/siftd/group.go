@@ -35,11 +35,14 @@ type group struct {
 // lose makes the replica replace the server.
 func (g *group) lose() { g.once.Do(func() { close(g.lost) }) }
 
+// MaxBatch implements serve.Group.
+func (g *group) MaxBatch() int { return maxEntry - writeHeader }
+
 // Write implements serve.Group.
 func (g *group) Write(b *sift.Batch) error {
 	entry := writeEntry(g.epoch, b)
 	if len(entry) > maxEntry {
-		g.lose() // the server may hold changes in memory that are not written
+		g.lose() // the server holds changes in memory that are not written
 		return fmt.Errorf("%w: %d bytes at once, more than %d", serve.ErrNotWritten, len(entry), maxEntry)
 	}
 	_, err := g.r.propose(entry)

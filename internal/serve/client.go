@@ -389,6 +389,9 @@ func (c *client) execute(cmd *command, args [][]byte) {
 		c.arity(cmd.name)
 		return
 	}
+	if cmd.flags&isWrite != 0 && c.reply(c.checkRoom(cmd, args)) {
+		return
+	}
 	mark := len(c.w.Buf)
 	cmd.run(c, args)
 	if c.w.Refused && !c.inExec {

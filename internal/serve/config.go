@@ -50,6 +50,9 @@ func ParseFsync(s string) (Fsync, error) {
 	return 0, fmt.Errorf("serve: fsync %q is none of always, everysec, no", s)
 }
 
+// longestBulk is the maximum of Config.MaxBulkBytes.
+const longestBulk = 512 << 20
+
 // Config configures a Server. Zero fields mean the defaults.
 type Config struct {
 	// Addr is the address to listen on. Default: 127.0.0.1:6380. A non-loopback address requires
@@ -153,7 +156,7 @@ func (c Config) resolve() (Config, error) {
 	if c.FilterBytes < 0 || c.RequestBytes < 1<<16 || c.MaxClients < 1 || c.MaxBulkBytes < 1<<10 || c.IdleTimeout < 0 || c.AuthTimeout < 0 || c.WriteTimeout < 0 {
 		return c, errors.New("serve: a limit is negative or too small")
 	}
-	if c.MaxBulkBytes > 512<<20 {
+	if c.MaxBulkBytes > longestBulk {
 		return c, errors.New("serve: MaxBulkBytes must be at most 512 MiB")
 	}
 	for _, addr := range []string{c.Addr, c.HTTPAddr} {

@@ -30,6 +30,8 @@ type Group interface {
 	// An error that matches ErrNotWritten means that the batch is not and will not be applied;
 	// after other errors it may be.
 	Write(b *sift.Batch) error
+	// MaxBatch returns the largest size of a batch that Write accepts.
+	MaxBatch() int
 	// Confirm returns nil if no other leader was elected before it was called.
 	Confirm() error
 	// Leader returns the address at which clients reach the leader. It waits for a while if none

@@ -8,16 +8,24 @@ import (
 	"github.com/siftdb/sift/internal/serve/resp"
 )
 
-// partArgs is how many arguments of a long command are processed before commands of other clients
-// may run.
-const partArgs = 1000
+// partArgs and partBytes are how many arguments of a long command, and how many bytes of them, are
+// processed before commands of other clients may run. An argument may be longer.
+const (
+	partArgs  = 1000
+	partBytes = 4 << 20
+)
 
-// parts calls fn with up to partArgs arguments at a time. Except in a transaction, other clients
-// may run in between: a command with more arguments is not atomic.
+// parts calls fn with some of the arguments at a time. Except in a transaction, other clients may
+// run in between: a command with more arguments is not atomic.
 func (c *client) parts(args [][]byte, fn func(part [][]byte) error) error {
 	for {
-		part := args[:min(len(args), partArgs)]
-		args = args[len(part):]
+		n, size := 0, 0
+		for n < min(len(args), partArgs) && (n == 0 || size+len(args[n]) <= partBytes) {
+			size += len(args[n])
+			n++
+		}
+		part := args[:n]
+		args = args[n:]
 		if err := fn(part); err != nil || len(args) == 0 {
 			return err
 		}

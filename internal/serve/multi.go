@@ -6,9 +6,12 @@ import (
 	"time"
 )
 
-// execBytes bounds a transaction's changes: above it, further writes fail. A short command can
-// write a long value, and the store rejects a batch of more than 1 GiB.
-const execBytes = 256 << 20
+const (
+	// execBytes bounds a transaction's changes: above it, further writes fail. See room.go.
+	execBytes = 256 << 20
+	// execTouched is how many filters may have changes that are not in a transaction's batch.
+	execTouched = 8
+)
 
 var errExecOOM = errors.New("OOM the transaction has changed too much")
 
@@ -57,16 +60,16 @@ func execCommand(c *client, args [][]byte) {
 	c.w.Array(len(queue))
 	left := reserved // of the queue
 	for i, args := range queue {
+		if len(c.touched) >= execTouched {
+			c.flushTouched() // adds to the batch
+		}
 		cmd := lookup(args[0])
 		cmd.calls.Add(1)
 		start := time.Since(c.srv.started)
-		enough := c.reserveChanges(&reserved, left, cmd, args)
-		if cmd.flags&isWrite != 0 && c.batch.Size() > c.srv.execMax {
-			c.reply(errExecOOM)
-		} else if cmd.flags&isWrite != 0 && !enough {
-			c.reply(errOOM)
-		} else {
+		if c.reserveChanges(&reserved, left, cmd, args) || cmd.flags&isWrite == 0 {
 			c.execute(cmd, args)
+		} else {
+			c.reply(errOOM)
 		}
 		c.srv.took(c, cmd, args, start, time.Since(c.srv.started)-start)
 		if c.w.Refused || !c.w.Claim() {

@@ -107,3 +107,88 @@ func TestVeryLongKeyIsRemoved(t *testing.T) {
 		t.Errorf("%d keys were removed, %v", s.stats.expired.Load(), err)
 	}
 }
+
+// Transactions that would be larger than the group accepts end with commands that are refused.
+func TestTransactionTooLarge(t *testing.T) {
+	value := strings.Repeat("v", mib)
+	mset := []string{"MSET"}
+	for i := range 6 {
+		mset = append(mset, longKey(i, 10), value)
+	}
+	const chunk = 31_000 // less than muchRedo
+	for _, test := range []struct {
+		name   string
+		before [][]string
+		calls  [][]string
+		ok     string // the reply to a command that is executed
+	}{
+		{"SET", nil, repeated(16, func(i int) []string { return []string{"SET", longKey(i, 10), value} }), "+OK\r\n"},
+		{"MSET at the end", nil, append(repeated(7, func(i int) []string { return []string{"SET", longKey(i, 10), value} }), mset), "+OK\r\n"},
+		{"SETRANGE", nil, repeated(16, func(i int) []string { return []string{"SETRANGE", longKey(i, 10), "1048575", "x"} }), ":1048576\r\n"},
+		{"long keys", nil, repeated(16, func(i int) []string { return []string{"SETEX", longKey(i, mib), "1000", "v"} }), "+OK\r\n"},
+		{
+			"DEL", repeated(8, func(i int) []string { return []string{"SETEX", longKey(i, mib), "1000", "v"} }),
+			repeated(8, func(i int) []string { return []string{"DEL", longKey(i, mib)} }), ":1\r\n",
+		},
+		{
+			"values that change", repeated(16, func(i int) []string { return []string{"SET", longKey(i, 10), value} }),
+			repeated(16, func(i int) []string { return []string{"EXPIRE", longKey(i, 10), "1000"} }), ":1\r\n",
+		},
+		{
+			"filters", repeated(450, func(i int) []string { return []string{"BF.RESERVE", longKey(i, 10), "0.01", "40000"} }),
+			repeated(450, func(i int) []string {
+				return []string{"BF.LOADCHUNK", longKey(i, 10), fmt.Sprint(1 + chunk), strings.Repeat("\xff", chunk)}
+			}), "+OK\r\n",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := tightServer(t)
+			for _, call := range test.before {
+				doAll(t, s, call)
+			}
+			got := doAll(t, s, append(append([][]string{{"MULTI"}}, test.calls...), []string{"EXEC"})...)
+			_, got, _ = strings.Cut(got, fmt.Sprintf("*%d\r\n", len(test.calls)))
+			done := strings.Count(got, test.ok)
+			want := strings.Repeat(test.ok, done) + strings.Repeat("-"+errExecOOM.Error()+"\r\n", len(test.calls)-done)
+			if got != want || done < 2 || done == len(test.calls) {
+				t.Errorf("%d of %d commands were executed: %.100q", done, len(test.calls), got)
+			}
+		})
+	}
+}
+
+// Commands that would write more than the group accepts are refused, and change nothing; DEL
+// removes as many long keys as it is given.
+func TestCommandTooLarge(t *testing.T) {
+	const keys = 8
+	var del, msetnx, mset []string
+	for i := range keys {
+		del = append(del, longKey(i, mib))
+		msetnx = append(msetnx, longKey(i, mib), "v")
+	}
+	for i := range 2 * keys {
+		mset = append(mset, longKey(i, 10), strings.Repeat("v", mib))
+	}
+	refused := "-" + errTooMuch.Error() + "\r\n"
+	for _, test := range []struct {
+		name, at, want string
+		call           []string
+	}{
+		{"DEL", "9999999999999", ":8\r\n", append([]string{"DEL"}, del...)},
+		{"MSETNX of expired keys", "1000", refused, append([]string{"MSETNX"}, msetnx...)},
+		{"MSET", "1000", refused, append([]string{"MSET"}, mset...)},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := tightServer(t)
+			for _, key := range del {
+				doAll(t, s, []string{"SET", key, "v", "PXAT", test.at})
+			}
+			if got := doAll(t, s, test.call); got != test.want {
+				t.Errorf("%.100q, want %q", got, test.want)
+			}
+			if got := doAll(t, s, []string{"DBSIZE"}); got != ":0\r\n" {
+				t.Errorf("then there are %.100q keys", got)
+			}
+		})
+	}
+}

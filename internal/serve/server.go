@@ -58,9 +58,10 @@ type Server struct {
 	stripes [numStripes]stripe
 	seed    maphash.Seed
 
-	nextID  atomic.Uint64 // the last filter id assigned
-	minRedo uint64        // minRedoBytes, except in tests
-	execMax int           // execBytes, except in tests
+	nextID   atomic.Uint64 // the last filter id assigned
+	minRedo  uint64        // minRedoBytes, except in tests
+	maxWrite int           // what a command or a transaction may write at once
+	execMax  int           // execBytes, or maxWrite if that is less, except in tests
 
 	// How many writes to the store have begun, have ended, and are durable.
 	begun, puts, synced atomic.Uint64
@@ -169,9 +170,13 @@ func New(db *sift.DB, cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, db: db, minRedo: minRedoBytes, execMax: execBytes, seed: maphash.MakeSeed(),
+		cfg: cfg, db: db, minRedo: minRedoBytes, maxWrite: maxBatch - spareBytes, seed: maphash.MakeSeed(),
 		checkpoints: make(chan *filter, 1024), garbage: make(chan uint64, 1024),
 	}
+	if cfg.Group != nil {
+		s.maxWrite = cfg.Group.MaxBatch() - spareBytes
+	}
+	s.execMax = min(execBytes, s.maxWrite)
 	if cfg.Front != nil {
 		s.front = cfg.Front.front
 	} else {

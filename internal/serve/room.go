@@ -1,0 +1,93 @@
+package serve
+
+import "errors"
+
+// The store accepts batches only up to some size, and a group only up to a smaller one. When a
+// batch turns out to be larger, the command may already have changed filters in memory, which would
+// then differ from the store. So a command is executed only if the largest batch that it may need
+// would be accepted. The changes of a filter are not part of that: they are written, or added to a
+// transaction's batch, as they grow, see drain.
+
+const (
+	// maxBatch is a size of batches that the store accepts without a group, see sift.Batch.
+	maxBatch = 1<<30 - 64
+	// spareBytes is how much smaller than the largest batch that is accepted the batches of commands
+	// are: for other plain SETs that were collected before, for the changes of up to execTouched
+	// filters that are not in a transaction's batch yet, and for those that one more item makes.
+	spareBytes = 4 << 20
+	// argBytes bounds what a batch contains for an argument besides copies of it: 40 bytes to remove
+	// a filter that expires, its entry in the expiry index and its name, and up to 20 for an item of
+	// a filter. collectedBytes is argBytes for plain SETs, on average over key and value. If these
+	// are many, the expiry index is not in the same batch.
+	argBytes, collectedBytes = 40, 14
+	// A key may be in a batch twice: with its head, and with its old entry in the expiry index. The
+	// last key of a command may be there lastKeyCopies times, if it gets an expiry and the name of a
+	// filter. MOVE, which has one key, writes it for two databases, mostCopies times.
+	lastKeyCopies, mostCopies = 4, 6
+)
+
+var errTooMuch = errors.New("OOM the command may change too much at once")
+
+// fits reports whether a command may write n bytes. In a transaction these are added to those of
+// the commands before.
+func (c *client) fits(n int64) bool {
+	if c.inExec {
+		n += int64(c.batch.Size())
+	}
+	return n <= int64(c.srv.maxWrite)
+}
+
+// checkRoom returns an error if the changes of a command might not fit.
+func (c *client) checkRoom(cmd *command, args [][]byte) error {
+	if c.inExec && c.batch.Size() > c.srv.execMax {
+		return errExecOOM
+	}
+	size := int64(argBytes * len(args))
+	for _, a := range args {
+		size += int64(len(a))
+	}
+	switch {
+	case c.fits(mostCopies*size + c.srv.longestValue()), c.fits(c.mostWritten(cmd, args, size)):
+		return nil
+	case c.inExec:
+		return errExecOOM
+	}
+	return errTooMuch
+}
+
+// longestValue bounds the values in the store.
+func (s *Server) longestValue() int64 {
+	if s.cfg.Group != nil {
+		return int64(s.cfg.MaxBulkBytes)
+	}
+	return longestBulk // MaxBulkBytes may have been larger
+}
+
+// mostWritten returns an upper bound of how many bytes a command adds to the batch, not counting
+// changes of filters. size is that of its arguments, with argBytes for each.
+func (c *client) mostWritten(cmd *command, args [][]byte, size int64) int64 {
+	switch {
+	case c.inExec:
+	case cmd.isCollected(args):
+		return size - int64((argBytes-collectedBytes)*len(args))
+	case cmd.name == "del", cmd.name == "unlink":
+		return 0 // parts bounds it
+	}
+	first, last, step := cmd.keyPlaces()
+	if last < 0 {
+		last += len(args)
+	}
+	key := int64(0)
+	for i := first; first > 0 && i <= min(last, len(args)-1); i += step {
+		key = int64(len(args[i]))
+		size += key
+	}
+	size += (lastKeyCopies - 2) * key
+	if cmd.name == "move" {
+		size += (mostCopies - lastKeyCopies) * key
+	}
+	if cmd.flags&rewrites != 0 {
+		size += c.srv.longestValue()
+	}
+	return size
+}
