@@ -192,9 +192,13 @@ func cfInsert(c *client, args [][]byte) {
 			c.w.Array(len(items))
 		}
 		for _, item := range part {
+			if !c.fits(0) {
+				return errExecOOM
+			}
 			added, err := c.cuckooAdd(f, item, nx)
 			c.cuckooAdded(added, err, nx)
 			done++
+			c.drain(f, groupRedo) // one item may move as many others as the filter has iterations
 		}
 		return nil
 	})
@@ -313,7 +317,7 @@ func cfDel(c *client, args [][]byte) {
 		return
 	}
 	if f.cuckoo.MayCompact() && !c.roomToCompact(f.cuckoo) {
-		f.mu.Unlock()
+		c.endWrite(f)
 		c.reply(errExecOOM)
 		return
 	}
@@ -341,7 +345,7 @@ func cfCompact(c *client, args [][]byte) {
 		return
 	}
 	if !c.roomToCompact(f.cuckoo) {
-		f.mu.Unlock()
+		c.endWrite(f)
 		c.reply(errExecOOM)
 		return
 	}

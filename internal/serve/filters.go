@@ -24,8 +24,9 @@ const (
 	minRedoBytes = 1 << 20
 	maxRedoBytes = 128 << 20
 	// muchRedo is the size from which changes are written at once, instead of together with those
-	// of other commands.
-	muchRedo = 32 << 10
+	// of other commands. In a group, where a write takes long, it is groupRedo.
+	muchRedo  = 32 << 10
+	groupRedo = 256 << 10
 	// filterOverhead and linkOverhead are roughly the bytes that a filter and each of its links
 	// take in addition to their bits and the key.
 	filterOverhead = 768
@@ -269,19 +270,27 @@ func (s *Server) write(c *client, key []byte, k kind, make func(f *filter, room 
 }
 
 // endWrite unlocks a filter that was changed. If much has changed, it writes the changes at once,
-// while they are in the CPU's caches and before they take much memory, except in a group, where a
-// write takes long. In a transaction, which is one write, it adds them to the batch, whose size is
-// bounded.
+// while they are in the CPU's caches and before they take much memory.
 func (c *client) endWrite(f *filter) {
+	much := muchRedo
+	if c.srv.cfg.Group != nil && c.overlay == nil {
+		much = groupRedo
+	}
+	c.drain(f, much)
+	f.mu.Unlock()
+}
+
+// drain writes what has changed in a filter, which is locked, if that takes at least n bytes. In a
+// transaction, which is one write, it adds the changes to the batch, whose size is bounded.
+func (c *client) drain(f *filter, n int) {
 	switch {
-	case f.parts().RedoBytes() < muchRedo:
+	case f.parts().RedoBytes() < n:
 	case c.overlay != nil:
 		c.valBuf = c.srv.takeRedo(f, &c.batch, c.valBuf)
-	case c.srv.cfg.Group == nil && c.err == nil:
+	case c.err == nil:
 		c.resetBatch()
 		c.valBuf, c.err = c.srv.flushFilter(f, &c.batch, c.valBuf)
 	}
-	f.mu.Unlock()
 }
 
 // create creates a filter at a key. It returns errExists or errWrongType if the key holds

@@ -192,3 +192,44 @@ func TestCommandTooLarge(t *testing.T) {
 		})
 	}
 }
+
+// The changes of one filter are written in several writes before they are larger than the group
+// accepts.
+func TestMuchRedoInGroup(t *testing.T) {
+	s := tightServer(t)
+	doAll(t, s, []string{"BF.RESERVE", "f", "0.01", "1000000"})
+	chunk := strings.Repeat("\xff", mib)
+	calls := repeated(14, func(int) []string { return []string{"BF.LOADCHUNK", "f", fmt.Sprint(1 + mib), chunk} })
+	if got, want := doAll(t, s, calls...), strings.Repeat("+OK\r\n", len(calls)); got != want {
+		t.Errorf("%.100q", got)
+	}
+}
+
+// CF.INSERT may move many items for each that it adds. Outside a transaction it writes these
+// changes in several writes, and within one it ends when they are too large.
+func TestCuckooMovesInGroup(t *testing.T) {
+	// The last partArgs of these items write 1.5 MB.
+	const slots, items = 1 << 14, 16 * partArgs
+	insert := func(from, to int) []string {
+		call := []string{"CF.INSERT", "f", "ITEMS"}
+		for ; from < to; from++ {
+			call = append(call, fmt.Sprint("i", from))
+		}
+		return call
+	}
+	for _, exec := range []bool{false, true} {
+		s := tightServer(t)
+		s.cfg.Group.(*singleNodeGroup).maxBatch = mib
+		s.maxWrite = mib / 4
+		doAll(t, s, []string{"CF.RESERVE", "f", fmt.Sprint(slots), "BUCKETSIZE", "4", "MAXITERATIONS", "65535", "EXPANSION", "0"})
+		for from := 0; from < items-partArgs; from += partArgs {
+			doAll(t, s, insert(from, from+partArgs))
+		}
+		last := insert(items-partArgs, items)
+		if !exec {
+			doAll(t, s, last)
+		} else if got := doAll(t, s, []string{"MULTI"}, last, []string{"EXEC"}); !strings.HasSuffix(got, errExecOOM.Error()+"\r\n") {
+			t.Errorf("the transaction: %.100q", got)
+		}
+	}
+}
