@@ -115,7 +115,7 @@ func (c *compareCmd) Run(s *streams) error {
 		fmt.Fprintln(s.out, change)
 	}
 	tested := found.Compared - found.Untested
-	fmt.Fprintf(s.out, "%d of %d values changed by %g %% or more beyond noise.\n", len(found.Changes), found.Compared, c.AtLeast)
+	fmt.Fprintf(s.out, "%d of %d values changed by %g%% or more beyond noise.\n", len(found.Changes), found.Compared, c.AtLeast)
 	if tested > 0 {
 		fmt.Fprintf(s.out, "%d were tested (Mann-Whitney, 5 %%): by chance alone, up to %d of them would seem to have changed.\n", tested, (tested+19)/20)
 	}

@@ -105,7 +105,7 @@ func busyWarnings(f *result.File) []string {
 	if len(shares) == 0 || busy*10 < len(shares) {
 		return nil
 	}
-	return []string{fmt.Sprintf("the machine was busy: in %d of %d measurements other processes used more than %.0f %% of its CPU time (median over all measurements: %.0f %%), so trust the ratios, not the times",
+	return []string{fmt.Sprintf("the machine was busy: in %d of %d measurements other processes used more than %.0f%% of its CPU time (median over all measurements: %.0f%%), so trust the ratios, not the times",
 		busy, len(shares), 100*busyShare, 100*measure.Median(shares))}
 }
 

@@ -57,7 +57,7 @@ type bloomPolicy struct{ bitsPerKey float64 }
 // or slightly lower:
 //
 //	bits per key    4      6      8      10      12      14      16      20       24        30
-//	FPR            14.8 % 5.77 % 2.33 % 0.966 % 0.415 % 0.184 % 0.084 % 0.0198 % 0.0053 % 0.00091 %
+//	FPR            14.8% 5.77% 2.33% 0.966% 0.415% 0.184% 0.084% 0.0198% 0.0053% 0.00091%
 //
 // Other values are clamped to these bounds; NaN stands for 10.
 func Bloom(bitsPerKey float64) Policy {

@@ -38,7 +38,7 @@ func TestBloomExample(t *testing.T) {
 
 var long = flag.Bool("long", false, "also measure with 10 million and 100 million keys")
 
-// TestBloomFPR checks that the FPR at 10 bits per key is at most 0.97 % for any number of keys: by
+// TestBloomFPR checks that the FPR at 10 bits per key is at most 0.97% for any number of keys: by
 // the model for up to 100 million keys, and as measured.
 func TestBloomFPR(t *testing.T) {
 	const most = 0.0097

@@ -7,8 +7,8 @@ package filter
 //	level 0     below       load, µs/key  absent Get, ns  block reads per 1,000
 //	Bloom(10)   Bloom(10)   5.6 .. 6.6    292 .. 352      7.75
 //	Bloom(10)   Ribbon(10)  5.7 .. 7.6    229 .. 404      0.75
-//	Bloom(10)   Ribbon(7.1) 5.7 .. 7.3    258 .. 620      5.93, filters 29 % smaller
-//	Bloom(10)   Fuse(8)     5.6 .. 6.7    242 .. 277      3.04, filters 6 % smaller
+//	Bloom(10)   Ribbon(7.1) 5.7 .. 7.3    258 .. 620      5.93, filters 29% smaller
+//	Bloom(10)   Fuse(8)     5.6 .. 6.7    242 .. 277      3.04, filters 6% smaller
 //
 // Building Ribbon filters is a small part of a compaction's work, and a wasted block read costs more
 // than all filter probes of a lookup.

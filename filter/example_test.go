@@ -45,34 +45,34 @@ func ExampleParse() {
 	// filter: policy "bloom(99)": bits per key 99 is outside [1, 30]
 }
 
-// The size of each kind of filter over a billion keys at an FPR of 0.1 %.
+// The size of each kind of filter over a billion keys at an FPR of 0.1%.
 func ExampleCompareSizes() {
 	sizes, err := filter.CompareSizes(1e9, 0.001)
 	if err != nil {
 		log.Fatal(err)
 	}
 	for _, s := range sizes {
-		fmt.Printf("%-20s %5.2f bits/key %5.2f GiB  FPR %.4f %%  %.2f × limit\n",
+		fmt.Printf("%-20s %5.2f bits/key %5.2f GiB  FPR %.4f%%  %.2f × limit\n",
 			s.Name, s.BitsPerKey, s.Bytes/(1<<30), 100*s.FPR, s.OverLimit)
 	}
 	// Output:
-	// limit                 9.97 bits/key  1.16 GiB  FPR 0.1000 %  1.00 × limit
-	// classic bloom        14.38 bits/key  1.67 GiB  FPR 0.1000 %  1.44 × limit
-	// bloom(15.55)         15.55 bits/key  1.81 GiB  FPR 0.0998 %  1.56 × limit
-	// fuse(10)             11.25 bits/key  1.31 GiB  FPR 0.0977 %  1.13 × limit
-	// ribbon(fpr=0.001)    10.01 bits/key  1.16 GiB  FPR 0.1000 %  1.00 × limit
-	// rocksdb-bloom(8)      8.00 bits/key  0.93 GiB  FPR 22.7472 %  3.74 × limit
+	// limit                 9.97 bits/key  1.16 GiB  FPR 0.1000%  1.00 × limit
+	// classic bloom        14.38 bits/key  1.67 GiB  FPR 0.1000%  1.44 × limit
+	// bloom(15.55)         15.55 bits/key  1.81 GiB  FPR 0.0998%  1.56 × limit
+	// fuse(10)             11.25 bits/key  1.31 GiB  FPR 0.0977%  1.13 × limit
+	// ribbon(fpr=0.001)    10.01 bits/key  1.16 GiB  FPR 0.1000%  1.00 × limit
+	// rocksdb-bloom(8)      8.00 bits/key  0.93 GiB  FPR 22.7472%  3.74 × limit
 }
 
 // The size of filters of 12 bits per key over a billion keys, without building them.
 func ExampleExpect() {
 	for _, p := range []filter.Policy{filter.Bloom(12), filter.Ribbon(12)} {
 		s, _ := filter.Expect(p, 1e9)
-		fmt.Printf("%-10s %.2f GiB, FPR %.4f %%\n", s.Name, s.Bytes/(1<<30), 100*s.FPR)
+		fmt.Printf("%-10s %.2f GiB, FPR %.4f%%\n", s.Name, s.Bytes/(1<<30), 100*s.FPR)
 	}
 	// Output:
-	// bloom(12)  1.40 GiB, FPR 0.4144 %
-	// ribbon(12) 1.40 GiB, FPR 0.0252 %
+	// bloom(12)  1.40 GiB, FPR 0.4144%
+	// ribbon(12) 1.40 GiB, FPR 0.0252%
 }
 
 // Probing for many keys at once overlaps their cache misses.
@@ -111,11 +111,11 @@ func ExampleRange() {
 	}
 	fmt.Println(r.MayContainRange([]byte("device/7/"), 200, 300))
 	fmt.Println(r.MayContainRange([]byte("device/7/"), 300, 400))
-	fmt.Printf("FPR for 100 numbers: at most %.2f %%\n", 100*filter.RangeFPR(16, 100))
+	fmt.Printf("FPR for 100 numbers: at most %.2f%%\n", 100*filter.RangeFPR(16, 100))
 	// Output:
 	// true
 	// false
-	// FPR for 100 numbers: at most 0.61 %
+	// FPR for 100 numbers: at most 0.61%
 }
 
 // Only a policy with the same secret opens a keyed filter.

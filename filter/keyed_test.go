@@ -243,7 +243,7 @@ func TestChosenKeys(t *testing.T) {
 		}
 		open, keyed := rate(p), rate(mustKey(t, p, Secret{7}))
 		t.Logf("%s: FPR of chosen keys %.4f, with a secret %.4f; designed %.4f", p.Name(), open, keyed, replica.FPR())
-		// 40 of 1,000 keys at 1 % or less would be nine standard deviations above the mean.
+		// 40 of 1,000 keys at 1% or less would be nine standard deviations above the mean.
 		if open != 1 || keyed > 0.04 {
 			t.Errorf("%s: FPR of chosen keys %.4f, with a secret %.4f", p.Name(), open, keyed)
 		}

@@ -33,13 +33,13 @@ const (
 type ribbonPolicy struct{ bitsPerKey, fpr float64 }
 
 // Ribbon returns the policy for bumped ribbon filters, the smallest of this package: at a
-// million keys they are 0.3 % above the information limit. bitsPerKey is the total size, 1
+// million keys they are 0.3% above the information limit. bitsPerKey is the total size, 1
 // to 20 and not necessarily whole. The false positive rates are:
 //
 //	bits per key           4      6      8       10      12       14        16        20
-//	FPR at a million keys  6.39 % 1.60 % 0.402 % 0.101 % 0.0252 % 0.00633 % 0.00159 % 0.00010 %
-//	FPR at 100,000         6.42 % 1.61 % 0.404 % 0.101 % 0.0255 % 0.00639 % 0.00161 % 0.00010 %
-//	FPR at 10,000          6.57 % 1.66 % 0.418 % 0.106 % 0.0266 % 0.00709 % 0.00181 % 0.00012 %
+//	FPR at a million keys  6.39% 1.60% 0.402% 0.101% 0.0252% 0.00633% 0.00159% 0.00010%
+//	FPR at 100,000         6.42% 1.61% 0.404% 0.101% 0.0255% 0.00639% 0.00161% 0.00010%
+//	FPR at 10,000          6.57% 1.66% 0.418% 0.106% 0.0266% 0.00709% 0.00181% 0.00012%
 //
 // Below some 2,000 keys, filters take more bits per key, since their FPR would be much
 // higher otherwise. Values out of bounds are clamped; NaN stands for 10.
@@ -62,9 +62,9 @@ func Ribbon(bitsPerKey float64) Policy {
 
 // RibbonFPR returns the policy for bumped ribbon filters with a false positive rate of
 // fpr, 2^-20 to 0.5, at any number of keys. Their size is log2(1/fpr) bits per key, plus
-// 0.3 % at a million keys, 1 % at 10,000, 3 % at 2,000. If fpr is not a power of two, the
+// 0.3% at a million keys, 1% at 10,000, 3% at 2,000. If fpr is not a power of two, the
 // rate is one of the neighboring powers for some keys and the other one for the rest, which
-// costs up to another 0.09 bits per key: 1.2 % for an FPR of 1 %.
+// costs up to another 0.09 bits per key: 1.2% for an FPR of 1%.
 //
 // Values out of bounds are clamped; NaN stands for 0.001.
 func RibbonFPR(fpr float64) Policy {

@@ -284,7 +284,7 @@ func TestRibbonSize(t *testing.T) {
 			units := finish(t, p, keys)
 			r := open(t, p, units)
 			bits, limit := float64(r.SizeBytes()*8)/float64(c.keys), -math.Log2(r.FPR())
-			t.Logf("%-26s %8d keys, %d units: %7.4f bits per key, FPR %.6f %%, %.4f × the limit",
+			t.Logf("%-26s %8d keys, %d units: %7.4f bits per key, FPR %.6f%%, %.4f × the limit",
 				p.Name(), c.keys, len(units), bits, 100*r.FPR(), bits/limit)
 			over := c.other
 			if frac, _ := math.Frexp(p.fpr); frac == 0.5 {
@@ -294,7 +294,7 @@ func TestRibbonSize(t *testing.T) {
 				t.Errorf("%s, %d keys: %.4f bits per key, %.4f × the limit, want %.4f", p.Name(), c.keys, bits, bits/limit, over)
 			}
 			if p.fpr != 0 && r.FPR() > p.fpr*1.002 {
-				t.Errorf("%s, %d keys: FPR %.5f %%", p.Name(), c.keys, 100*r.FPR())
+				t.Errorf("%s, %d keys: FPR %.5f%%", p.Name(), c.keys, 100*r.FPR())
 			}
 			if bits > p.bitsPerKey*c.bits && p.fpr == 0 {
 				t.Errorf("%s, %d keys: %.4f bits per key", p.Name(), c.keys, bits)
@@ -304,7 +304,7 @@ func TestRibbonSize(t *testing.T) {
 	// 10 bits per key.
 	p := Ribbon(10)
 	if fpr := absentFPR(open(t, p, finish(t, p, ribbonKeys(3, 100_000))), 1<<21); fpr > 0.00108 {
-		t.Errorf("10 bits per key: FPR %.4f %%", 100*fpr)
+		t.Errorf("10 bits per key: FPR %.4f%%", 100*fpr)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 const maxRibbonEstimate = 1 << 24
 
 // expect returns the size and FPR for the estimated layers. From 1,000 keys on, the size is
-// off by at most 0.5 %.
+// off by at most 0.5%.
 func (p ribbonPolicy) expect(n float64) (bytes, fpr float64) {
 	at := min(n, maxRibbonEstimate)
 	layers := ribbon.Estimate(int(at))

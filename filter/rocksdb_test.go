@@ -122,7 +122,7 @@ func TestDecimalKeys(t *testing.T) {
 			}
 		}
 		rate := float64(positive) / n
-		t.Logf("%s: %.2f %%", c.p.Name(), 100*rate)
+		t.Logf("%s: %.2f%%", c.p.Name(), 100*rate)
 		if rate < c.low || rate > c.high {
 			t.Errorf("%s: FPR %.4f, want %.4f to %.4f", c.p.Name(), rate, c.low, c.high)
 		}

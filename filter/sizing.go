@@ -219,7 +219,7 @@ var rocksdbFPR = [...]struct{ bits, fpr float64 }{
 }
 
 // expect interpolates in rocksdbFPR, and adds the probability that the 32-bit hashes
-// of two keys collide: 0.23 % at 10 million keys.
+// of two keys collide: 0.23% at 10 million keys.
 func (p rocksdbPolicy) expect(n float64) (bytes, fpr float64) {
 	bits := float64(p.bitsPerKey)
 	lines := math.Ceil(n * bits / bloom.LineBits)

@@ -20,16 +20,16 @@ func TestTutorialClaims(t *testing.T) {
 	near(t, "10 bits per key, 7 probes", ClassicFPR(million, 10*million, 7), 0.00819, 0.002)
 	near(t, "10 bits per key, 3 probes", ClassicFPR(million, 10*million, 3), 0.0174, 0.002)
 	near(t, "10 bits per key, 10 probes", ClassicFPR(million, 10*million, 10), 0.0102, 0.004)
-	near(t, "bits per key for 10 %", ClassicBits(0.1), 4.79, 0.001)
-	near(t, "bits per key for 1 %", ClassicBits(0.01), 9.585, 0.001)
-	near(t, "bits per key for 0.1 %", ClassicBits(0.001), 14.38, 0.001)
-	near(t, "bytes of a million keys at 0.1 %", ClassicNumBits(million, 0.001)/8, 1.80e6, 0.002)
+	near(t, "bits per key for 10%", ClassicBits(0.1), 4.79, 0.001)
+	near(t, "bits per key for 1%", ClassicBits(0.01), 9.585, 0.001)
+	near(t, "bits per key for 0.1%", ClassicBits(0.001), 14.38, 0.001)
+	near(t, "bytes of a million keys at 0.1%", ClassicNumBits(million, 0.001)/8, 1.80e6, 0.002)
 	near(t, "a million keys in 1.2 MB", ClassicFPR(million, 8*1.2e6, 7), 0.01, 0.01)
 	near(t, "100 million keys in 12 MB", ClassicFPR(100*million, 8*12e6, 1), 0.65, 0.01)
-	near(t, "bytes of 100 million keys at 0.01 %", ClassicNumBits(100*million, 0.0001)/8, 240e6, 0.003)
+	near(t, "bytes of 100 million keys at 0.01%", ClassicNumBits(100*million, 0.0001)/8, 240e6, 0.003)
 	near(t, "a billion keys in 120 MB", ClassicFPR(billion, 8*120e6, 1), 0.65, 0.01)
-	near(t, "GiB of a billion keys at 0.001 %", ClassicNumBits(billion, 0.00001)/8/(1<<30), 2.79, 0.001)
-	near(t, "bits per key for 0.001 %", ClassicBits(0.00001), 23.96, 0.001)
+	near(t, "GiB of a billion keys at 0.001%", ClassicNumBits(billion, 0.00001)/8/(1<<30), 2.79, 0.001)
+	near(t, "bits per key for 0.001%", ClassicBits(0.00001), 23.96, 0.001)
 	near(t, "8 bits per key", ClassicFPRLimit(8, float64(ClassicProbes(8))), 0.0216, 0.002)
 	near(t, "factor in FPR per bit per key", math.Pow(ClassicFPRLimit(1000, 1000*math.Ln2), 1.0/1000), 0.6185, 0.0001)
 
@@ -47,7 +47,7 @@ func TestTutorialClaims(t *testing.T) {
 		}
 	}
 
-	// The share of unique lines that a filter for 1 % drops while it fills up.
+	// The share of unique lines that a filter for 1% drops while it fills up.
 	const steps = 10_000
 	sum := 0.0
 	for i := range steps {

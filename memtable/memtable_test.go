@@ -584,9 +584,9 @@ func TestMayContain(t *testing.T) {
 			wrong++
 		}
 	}
-	// With fewer than two keys per bucket: about 0.8 %.
+	// With fewer than two keys per bucket: about 0.8%.
 	if rate := float64(wrong) / n; rate > 0.015 {
-		t.Fatalf("%.2f %% of absent keys are false positives", 100*rate)
+		t.Fatalf("%.2f%% of absent keys are false positives", 100*rate)
 	}
 }
 

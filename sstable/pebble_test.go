@@ -70,7 +70,7 @@ func checkFilterUse(t *testing.T, seek func(key []byte) bool, hits func() int64)
 	for i := range pebbleKeys {
 		seek(fmt.Appendf(nil, "key%06d?", i))
 	}
-	// 10 bits per key: about 1 % false positives.
+	// 10 bits per key: about 1% false positives.
 	if n := hits(); n < pebbleKeys*97/100 {
 		t.Errorf("pebble's filter excludes %d of %d absent keys", n, pebbleKeys)
 	}

@@ -148,7 +148,7 @@ func (o *Options) size(file *result.File, kind string, n int) error {
 	for _, f := range o.Filters {
 		r := file.Row(result.Key{Section: Section, Store: f.Name, Benchmark: "filter", State: kind, Num: n})
 		v := func(unit string) float64 { return r.Of(unit).Median }
-		o.line("%-28s %9d %-7s keys: %6.2f bits/key  fpr %.4f %%  x limit %.3f  build %5.0f ns/key  hot %4.0f cold %4.0f isolated %4.0f big %4.0f ns",
+		o.line("%-28s %9d %-7s keys: %6.2f bits/key  fpr %.4f%%  x limit %.3f  build %5.0f ns/key  hot %4.0f cold %4.0f isolated %4.0f big %4.0f ns",
 			f.Name, n, kind, v(result.BitsPerKey), 100*v(result.FPR), v(result.OverLimit), v(result.Build),
 			v(result.HotAbsent), v(result.ColdAbsent), v(result.ColdIsolated), v(result.BigAbsent))
 	}

@@ -24,7 +24,7 @@ const (
 	Absent    = "absent"    // lookups of absent keys
 	Present   = "present"   // lookups of present keys
 	Scan      = "scan"      // scans of 100,000 entries from random keys
-	Mixed     = "mixed"     // 95 % lookups of present keys, 5 % overwrites
+	Mixed     = "mixed"     // 95% lookups of present keys, 5% overwrites
 	Overwrite = "overwrite" // puts of present keys
 	Open      = "open"      // the first 1,000 lookups of present keys after opening, by one goroutine
 	All       = "all"       // concurrently: overwrites, scans, lookups, and one full compaction after another

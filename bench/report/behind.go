@@ -73,7 +73,7 @@ func (s source) behind() *Table {
 		}
 	}
 	if lost > 0 {
-		t.Notes = []string{fmt.Sprintf("In the other %d of %d comparisons no store is ahead by more than %.0f %% and by more than the passes differ.", all-lost, all, 100*ahead)}
+		t.Notes = []string{fmt.Sprintf("In the other %d of %d comparisons no store is ahead by more than %.0f%% and by more than the passes differ.", all-lost, all, 100*ahead)}
 	}
 	return t
 }

@@ -295,7 +295,7 @@ func (s source) latencyPlot(benchmark, what string) *Plot {
 }
 
 // exceeding returns the share of values above each bound of a histogram, down to
-// 0.1 %; below that there are too few values.
+// 0.1%; below that there are too few values.
 func exceeding(bars []measure.Bar) []Point {
 	var total, seen int64
 	for _, b := range bars {

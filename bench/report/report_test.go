@@ -169,9 +169,9 @@ func TestBehind(t *testing.T) {
 	}
 	add("sift", "", "seekrandom", result.CPU, 10)
 	add("leveldb", "", "seekrandom", result.CPU, 5)
-	add("pebble", "", "seekrandom", result.CPU, 9.8) // within 5 %
+	add("pebble", "", "seekrandom", result.CPU, 9.8) // within 5%
 	add("sift:none", "", "seekrandom", result.CPU, 1)
-	for _, v := range []float64{6, 9, 10.5} { // by more than 5 %, but within the spread
+	for _, v := range []float64{6, 9, 10.5} { // by more than 5%, but within the spread
 		add("rocksdb", "", "seekrandom", result.CPU, v)
 	}
 	add("sift", "", "readmissing", result.CPU, 1)

@@ -138,11 +138,11 @@ func percent(v float64) string {
 	}
 	switch p := 100 * v; {
 	case p >= 0.01:
-		return Figure(p) + " %"
+		return Figure(p) + "%"
 	case p > 0:
-		return fmt.Sprintf("%.2g %%", p)
+		return fmt.Sprintf("%.2g%%", p)
 	}
-	return "0 %"
+	return "0%"
 }
 
 // kilo formats v in thousands.

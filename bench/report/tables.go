@@ -200,7 +200,7 @@ func (s source) places() *Table {
 	columns := []column{
 		{"settled", "readmissing", settled}, {"fresh tables on top", "readmissing", "fresh"}, {"compacted", "readmissing", compacted},
 		{"outside", "absent-outside", compacted}, {"Zipf", "absent-zipf", compacted}, {"in batches", "multimissing", compacted},
-		{"10 % present", "absent-mix10", compacted}, {"50 %", "absent-mix50", compacted}, {"90 %", "absent-mix90", compacted},
+		{"10% present", "absent-mix10", compacted}, {"50%", "absent-mix50", compacted}, {"90%", "absent-mix90", compacted},
 		{"deleted", "absent-deleted", "deleted"},
 	}
 	t := &Table{Name: "places", Title: "Absent keys by place, by skew, and by share of present keys: CPU µs per lookup", Header: []string{"store"}}

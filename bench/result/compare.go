@@ -39,12 +39,12 @@ type Comparison struct {
 }
 
 // testable is the minimum number of rounds on both sides with which the
-// Mann-Whitney test can find a difference at the 5 % level.
+// Mann-Whitney test can find a difference at the 5% level.
 const testable = 4
 
 // Compare lists the changes from old to new by at least the share atLeast that are
 // beyond noise. With four rounds or more on both sides, the Mann-Whitney U test at
-// the 5 % level decides this; with fewer, the ranges must not overlap.
+// the 5% level decides this; with fewer, the ranges must not overlap.
 func Compare(old, new *File, units []string, atLeast float64) Comparison {
 	var c Comparison
 	c.Terms = differences(&old.Meta, &new.Meta)
@@ -123,6 +123,6 @@ func (c Change) String() string {
 	if c.State != "" {
 		where += "/" + c.State
 	}
-	return fmt.Sprintf("%-7s %+7.1f %%  %-14s %-28s %-26s %d keys  %.5g -> %.5g  (%s, n=%d+%d)",
+	return fmt.Sprintf("%-7s %+7.1f%%  %-14s %-28s %-26s %d keys  %.5g -> %.5g  (%s, n=%d+%d)",
 		word, 100*(c.Ratio-1), c.Unit, c.Name(), where, c.Num, c.Old.Median, c.New.Median, why, c.Old.N, c.New.N)
 }

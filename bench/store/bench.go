@@ -45,7 +45,7 @@ var benchmarks = []benchmark{
 
 	{name: "readrandom", title: "lookups of present keys", kind: reads, run: runGets, keys: presentKeys, modes: true},
 	{name: "readmissing", title: "lookups of absent keys between present ones", kind: reads, run: runGets, keys: absentKeys, modes: true},
-	{name: "readhot", title: "lookups of present keys among 1 % of all keys", kind: reads, run: runGets, keys: hotKeys},
+	{name: "readhot", title: "lookups of present keys among 1% of all keys", kind: reads, run: runGets, keys: hotKeys},
 	{name: "multiread", title: "lookups of present keys in batches", kind: reads, run: runMany, keys: presentKeys},
 	{name: "multimissing", title: "lookups of absent keys in batches", kind: reads, run: runMany, keys: absentKeys},
 	{name: "readseq", title: "full scan", kind: reads, run: runScan},
@@ -57,16 +57,16 @@ var benchmarks = []benchmark{
 	{name: "absent-outside", title: "lookups of keys before the first and after the last", kind: reads, run: runGets, keys: outsideKeys},
 	{name: "absent-zipf", title: "lookups of absent keys, Zipf", kind: reads, run: runGets, keys: zipfAbsentKeys},
 	{name: "absent-deleted", title: "lookups of keys that were deleted", kind: reads, run: runGets, keys: deletedKeys},
-	{name: "absent-mix10", title: "lookups, 10 % of keys present", kind: reads, run: runGets, keys: mixedKeys(10)},
-	{name: "absent-mix50", title: "lookups, 50 % of keys present", kind: reads, run: runGets, keys: mixedKeys(50)},
-	{name: "absent-mix90", title: "lookups, 90 % of keys present", kind: reads, run: runGets, keys: mixedKeys(90)},
+	{name: "absent-mix10", title: "lookups, 10% of keys present", kind: reads, run: runGets, keys: mixedKeys(10)},
+	{name: "absent-mix50", title: "lookups, 50% of keys present", kind: reads, run: runGets, keys: mixedKeys(50)},
+	{name: "absent-mix90", title: "lookups, 90% of keys present", kind: reads, run: runGets, keys: mixedKeys(90)},
 
-	{name: "ycsb-a", title: "YCSB A: 50 % reads, 50 % updates, Zipf", kind: writes, run: runYCSB, state: "ycsb"},
-	{name: "ycsb-b", title: "YCSB B: 95 % reads, 5 % updates, Zipf", kind: writes, run: runYCSB, state: "ycsb"},
+	{name: "ycsb-a", title: "YCSB A: 50% reads, 50% updates, Zipf", kind: writes, run: runYCSB, state: "ycsb"},
+	{name: "ycsb-b", title: "YCSB B: 95% reads, 5% updates, Zipf", kind: writes, run: runYCSB, state: "ycsb"},
 	{name: "ycsb-c", title: "YCSB C: reads, Zipf", kind: writes, run: runYCSB, state: "ycsb"},
-	{name: "ycsb-d", title: "YCSB D: 95 % reads of the latest keys, 5 % inserts", kind: writes, run: runYCSB, state: "ycsb"},
-	{name: "ycsb-e", title: "YCSB E: 95 % scans of up to 100 entries, 5 % inserts", kind: writes, run: runYCSB, state: "ycsb"},
-	{name: "ycsb-f", title: "YCSB F: 50 % reads, 50 % read-modify-writes, Zipf", kind: writes, run: runYCSB, state: "ycsb"},
+	{name: "ycsb-d", title: "YCSB D: 95% reads of the latest keys, 5% inserts", kind: writes, run: runYCSB, state: "ycsb"},
+	{name: "ycsb-e", title: "YCSB E: 95% scans of up to 100 entries, 5% inserts", kind: writes, run: runYCSB, state: "ycsb"},
+	{name: "ycsb-f", title: "YCSB F: 50% reads, 50% read-modify-writes, Zipf", kind: writes, run: runYCSB, state: "ycsb"},
 }
 
 // groups are names for several benchmarks. Those with writes leave the store

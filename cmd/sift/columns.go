@@ -116,12 +116,12 @@ func rate(p float64) string {
 	case math.IsNaN(p):
 		return "-"
 	case p == 0:
-		return "0 %"
+		return "0%"
 	}
 	p *= 100
 	if p < 1e-6 {
-		return strconv.FormatFloat(p, 'e', 2, 64) + " %"
+		return strconv.FormatFloat(p, 'e', 2, 64) + "%"
 	}
 	decimals := max(0, 2-int(math.Floor(math.Log10(p))))
-	return strconv.FormatFloat(p, 'f', decimals, 64) + " %"
+	return strconv.FormatFloat(p, 'f', decimals, 64) + "%"
 }

@@ -187,7 +187,7 @@ func (d *demo) report(rows []lookups) error {
 		files = "In the cold rows the page cache starts empty, so block reads wait for the disk;\n" +
 			"in the warm ones it holds most of the files."
 	}
-	return d.say("\nWith a cold cache, filters saved %.1f %% of the block reads. They excluded none\n"+
+	return d.say("\nWith a cold cache, filters saved %.1f%% of the block reads. They excluded none\n"+
 		"of the %s existing keys that were looked up. FPR is the share of absent keys\n"+
 		"that a filter does not exclude. The block cache holds 8 MiB.\n%s",
 		100*(1-float64(on.reads)/float64(max(off.reads, 1))), count(on.present), files)

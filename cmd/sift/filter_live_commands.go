@@ -236,7 +236,7 @@ func (c *liveInspectCmd) Run(e *env) error {
 		t.add(row.label, row.text)
 	}
 	t.add("memory", size(f.MemoryBytes()))
-	t.add("fill", fmt.Sprintf("%.1f %%", 100*f.FillRatio()))
+	t.add("fill", fmt.Sprintf("%.1f%%", 100*f.FillRatio()))
 	t.add("count", approxCount(f))
 	t.add("FPR now", rate(f.FPR()))
 	return t.write(e.out)

@@ -58,7 +58,7 @@ func (c *filterSizeCmd) Run(e *env) error {
 			note = "cannot reach the rate"
 		}
 		t.add(s.Name, size(int64(s.Bytes)), fmt.Sprintf("%.2f", s.BitsPerKey),
-			fmt.Sprintf("%.1f %%", max(0, (s.OverLimit-1)*100)), rate(s.FPR), note)
+			fmt.Sprintf("%.1f%%", max(0, (s.OverLimit-1)*100)), rate(s.FPR), note)
 	}
 	return t.write(e.out)
 }

@@ -58,7 +58,7 @@ func TestFilterStats(t *testing.T) {
 			db := filepath.Join(t.TempDir(), "db")
 			mustSift(t, in.String(), "load", db, "--filter", "bloom(10)")
 			out := mustSift(t, "", "filter", "stats", db)
-			row := regexp.MustCompile(`(?m)^0 +\d+ +bloom\(10\) .* ([\d.]+) % +([\d.]+) % +[\d.]+$`).FindStringSubmatch(out)
+			row := regexp.MustCompile(`(?m)^0 +\d+ +bloom\(10\) .* ([\d.]+)% +([\d.]+)% +[\d.]+$`).FindStringSubmatch(out)
 			if row == nil {
 				t.Fatalf("no row in\n%s", out)
 			}
@@ -66,7 +66,7 @@ func TestFilterStats(t *testing.T) {
 			observed, err2 := strconv.ParseFloat(row[2], 64)
 			// With keys of one byte there are few absent ones to probe.
 			if err1 != nil || err2 != nil || name != "one byte" && (observed < expected/2 || observed > expected*2) {
-				t.Errorf("%v: expected %s %%, observed %s %%", name, row[1], row[2])
+				t.Errorf("%v: expected %s%%, observed %s%%", name, row[1], row[2])
 			}
 			if again := mustSift(t, "", "filter", "stats", db); again != out {
 				t.Errorf("the second time, filter stats prints\n%s\nthe first time\n%s", again, out)
@@ -91,7 +91,7 @@ func TestFilterStatsManyProbes(t *testing.T) {
 
 func TestFilterSize(t *testing.T) {
 	out := mustSift(t, "", "filter", "size", "--keys", "1e9", "--fpr", "0.1%")
-	for _, want := range []string{`(?m)^limit +1\.16 GiB +9\.97 +0\.0 %`, `(?m)^classic bloom +1\.67 GiB +14\.38 +44\.`, `(?m)^bloom\(`} {
+	for _, want := range []string{`(?m)^limit +1\.16 GiB +9\.97 +0\.0%`, `(?m)^classic bloom +1\.67 GiB +14\.38 +44\.`, `(?m)^bloom\(`} {
 		if !regexp.MustCompile(want).MatchString(out) {
 			t.Errorf("no %s in\n%s", want, out)
 		}
@@ -101,7 +101,7 @@ func TestFilterSize(t *testing.T) {
 			t.Errorf("no %s in\n%s", family, out)
 		}
 	}
-	// What a billion keys take at 0.001 %: not the 120 MB that some tutorials claim.
+	// What a billion keys take at 0.001%: not the 120 MB that some tutorials claim.
 	const classic = `(?m)^classic bloom +2\.79 GiB +23\.96 `
 	if out := mustSift(t, "", "filter", "size", "--keys", "1e9", "--fpr", "0.001%"); !regexp.MustCompile(classic).MatchString(out) {
 		t.Errorf("no %s in\n%s", classic, out)

@@ -132,7 +132,7 @@ func (s *suite) measure(r filter.Reader, n int) {
 		}
 		// The keys alias buf, which is reused: every round needs as many bytes.
 	}
-	// The tolerance is five standard deviations of the count, 15 % for the error of an
+	// The tolerance is five standard deviations of the count, 15% for the error of an
 	// estimated FPR, and a few more for small expectations.
 	claimed := r.FPR()
 	want := claimed * float64(probed)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// BenchmarkKinds measures operations on each filter with a million elements at 1 %, in one
+// BenchmarkKinds measures operations on each filter with a million elements at 1%, in one
 // goroutine: Add of elements that were added before, so that no filter fills up, and lookups
 // of present and absent elements.
 func BenchmarkKinds(b *testing.B) {

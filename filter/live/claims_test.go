@@ -27,20 +27,20 @@ func TestClaims(t *testing.T) {
 		got   float64
 		slack float64 // as a share
 	}{
-		{"ten bits and seven hashes give 0.1 %: 0.82 %", 0.0082, ExpectedFPR(10*million, 7, million), 0.01},
-		{"0.1 % takes ten bits: 14.38", 14.38, float64(OptimalBits(million, 0.001)) / million, 0.001},
-		{"0.1 % takes seven hashes: 10", 10, float64(OptimalHashes(OptimalBits(million, 0.001), million)), 0},
-		{"a million at 0.1 % in 1.2 MB: 1.80 MB", 1.80, mb(million, 0.001), 0.01},
-		{"a million at 1 % in 1.2 MB: true", 1.20, mb(million, 0.01), 0.01},
-		{"100 million at 0.01 % in 12 MB: 240 MB", 240, mb(100*million, 0.0001), 0.01},
-		{"100 million in 12 MB, with the best hashes: 65 %", 0.65, ExpectedFPR(96*million, best(96*million, 100*million), 100*million), 0.01},
-		{"a billion at 0.001 % in 120 MB: 3.0 GB", 3.0, mb(billion, 0.00001) / 1000, 0.01},
-		{"a billion log lines in 1.2 GB without loss: 0.17 % are dropped while it fills", 0.0017, FillLoss(OptimalBits(billion, 0.01), 7, billion), 0.03},
-		{"more hashes are better: three at ten bits 1.74 %", 0.0174, ExpectedFPR(10*million, 3, million), 0.01},
-		{"more hashes are better: ten at ten bits 1.02 %", 0.0102, ExpectedFPR(10*million, 10, million), 0.01},
+		{"ten bits and seven hashes give 0.1%: 0.82%", 0.0082, ExpectedFPR(10*million, 7, million), 0.01},
+		{"0.1% takes ten bits: 14.38", 14.38, float64(OptimalBits(million, 0.001)) / million, 0.001},
+		{"0.1% takes seven hashes: 10", 10, float64(OptimalHashes(OptimalBits(million, 0.001), million)), 0},
+		{"a million at 0.1% in 1.2 MB: 1.80 MB", 1.80, mb(million, 0.001), 0.01},
+		{"a million at 1% in 1.2 MB: true", 1.20, mb(million, 0.01), 0.01},
+		{"100 million at 0.01% in 12 MB: 240 MB", 240, mb(100*million, 0.0001), 0.01},
+		{"100 million in 12 MB, with the best hashes: 65%", 0.65, ExpectedFPR(96*million, best(96*million, 100*million), 100*million), 0.01},
+		{"a billion at 0.001% in 120 MB: 3.0 GB", 3.0, mb(billion, 0.00001) / 1000, 0.01},
+		{"a billion log lines in 1.2 GB without loss: 0.17% are dropped while it fills", 0.0017, FillLoss(OptimalBits(billion, 0.01), 7, billion), 0.03},
+		{"more hashes are better: three at ten bits 1.74%", 0.0174, ExpectedFPR(10*million, 3, million), 0.01},
+		{"more hashes are better: ten at ten bits 1.02%", 0.0102, ExpectedFPR(10*million, 10, million), 0.01},
 		{"6,000 elements at 10^-9 need 31 hashes: 30", 30, float64(best(258797, 6000)), 0},
-		{"0.001 % is out of reach: 24 bits and 17 hashes", 24, float64(OptimalBits(million, 0.00001)) / million, 0.01},
-		{"a filter takes 3 % of a set of 40-byte keys, at 0.1 %: 4.5 %", 0.045, 14.38 / 8 / 40, 0.01},
+		{"0.001% is out of reach: 24 bits and 17 hashes", 24, float64(OptimalBits(million, 0.00001)) / million, 0.01},
+		{"a filter takes 3% of a set of 40-byte keys, at 0.1%: 4.5%", 0.045, 14.38 / 8 / 40, 0.01},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if math.Abs(tc.got-tc.right) > tc.slack*tc.right {
@@ -56,7 +56,7 @@ func TestClaims(t *testing.T) {
 			t.Errorf("%d hashes: %v", hashes, got)
 		}
 	}
-	t.Run("counters cost 20 to 30 % more: 300 %", func(t *testing.T) {
+	t.Run("counters cost 20 to 30% more: 300%", func(t *testing.T) {
 		b := must(NewBloom(BloomOptions[string]{Items: million, FPR: 0.01}))
 		c := must(NewCounting(CountingOptions[string]{Items: million, FPR: 0.01}))
 		if r := float64(c.MemoryBytes()) / float64(b.MemoryBytes()); math.Abs(r-4) > 0.01 {

@@ -227,7 +227,7 @@ func TestDedup(t *testing.T) {
 		passed++
 	}
 	lost := float64(n-passed) / float64(n)
-	t.Logf("%.3f %% lost, %.3f %% expected", 100*lost, 100*d.Loss())
+	t.Logf("%.3f%% lost, %.3f%% expected", 100*lost, 100*d.Loss())
 	checkFPR(t, "lost", lost, d.Loss(), n, 0.05)
 	if d.Seen() != d.Dropped()+uint64(passed) || d.FPR() < 0.008 || d.FPR() > 0.012 || d.MemoryBytes() > n*10/8 {
 		t.Errorf("seen %d, dropped %d, FPR %v, %d bytes", d.Seen(), d.Dropped(), d.FPR(), d.MemoryBytes())

@@ -35,7 +35,7 @@ type CountingOptions[T any] struct {
 // Delete only what was added. Deleting an absent element usually does nothing, since the filter
 // excludes it. But if it is a false positive, its counters are those of other elements, and up to
 // Hashes of these are lost: they become false negatives, which a Bloom filter never has. A full
-// filter of 2,000 elements with an FPR of 5 % lost 1,223 of them when 20,000 absent ones were
+// filter of 2,000 elements with an FPR of 5% lost 1,223 of them when 20,000 absent ones were
 // deleted (TestCountingDeleteAbsent).
 //
 // Counting is safe for concurrent use. MayContain takes no locks; Add and Delete take one of 64,

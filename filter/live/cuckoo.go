@@ -102,8 +102,8 @@ func lanesOf(width uint) lanes {
 	return l
 }
 
-// half reports whether a bucket is half a word: with 8-bit fingerprints the FPR is 3 %, and
-// with eight of them per bucket it would be 6 %.
+// half reports whether a bucket is half a word: with 8-bit fingerprints the FPR is 3%, and
+// with eight of them per bucket it would be 6%.
 func (l *lanes) half() bool { return l.width == 8 }
 
 // find returns a word with the highest bit set of each slot of w that is fp.

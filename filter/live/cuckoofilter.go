@@ -92,8 +92,8 @@ func (f *Cuckoo[T]) CountOf(v T) int { return f.count(f.key.Sum64(v)) }
 // added. It is exact while nothing is added or deleted. It reads the whole filter.
 func (f *Cuckoo[T]) ApproxCount() uint64 { return f.used() }
 
-// Capacity is the number of slots. With Items elements, some 3 % (9-bit fingerprints) to
-// 16 % (32-bit fingerprints) of them are empty.
+// Capacity is the number of slots. With Items elements, some 3% (9-bit fingerprints) to
+// 16% (32-bit fingerprints) of them are empty.
 func (f *Cuckoo[T]) Capacity() uint64 { return f.n * uint64(f.slots) }
 
 // FillRatio is the share of slots that are used, 0 to 1. It reads the whole filter.

@@ -121,7 +121,7 @@ func (d *Dedup[T]) Unique(stream iter.Seq[T]) iter.Seq[T] {
 }
 
 // Loss is the expected share of a stream's different elements that are wrongly dropped as
-// duplicates, if there are Items of them: 0.17 % for an FPR of 1 %, since the filter has a
+// duplicates, if there are Items of them: 0.17% for an FPR of 1%, since the filter has a
 // lower FPR while it fills. With a window it is at most the FPR.
 func (d *Dedup[T]) Loss() float64 { return d.loss }
 

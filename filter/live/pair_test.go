@@ -35,7 +35,7 @@ func TestPair(t *testing.T) {
 		}
 	}
 	rate := float64(lost) / (n - removed)
-	t.Logf("%.2f %% of the elements disappeared, %.2f %% expected", 100*rate, 100*p.FalseNegativeRate())
+	t.Logf("%.2f%% of the elements disappeared, %.2f%% expected", 100*rate, 100*p.FalseNegativeRate())
 	if lost == 0 {
 		t.Error("no element has disappeared, but the comment of Pair says that they do")
 	}

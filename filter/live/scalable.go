@@ -102,7 +102,7 @@ func linkItems(items, growth uint64, i int) uint64 {
 func (f *Scalable[T]) newLink(i int) *link {
 	items, fpr := linkItems(f.items, f.growth, i), f.fpr/float64((i+1)*(i+2))
 	// The FPR of a filter varies around the expected one, with a relative standard
-	// deviation of 0.46 √(k/n): 15 % for a hundred elements at 0.05 %. The margin is
+	// deviation of 0.46 √(k/n): 15% for a hundred elements at 0.05%. The margin is
 	// four times that.
 	fpr /= 1 + 1.85*math.Sqrt(-math.Log2(fpr)/float64(items))
 	bits := max(1, OptimalBits(items, fpr))

@@ -4,7 +4,7 @@ import "math"
 
 // OptimalBits returns how many bits a Bloom filter needs for an FPR of fpr with
 // items elements: -n ln p / (ln 2)², rounded up. That is 9.59 bits per element at
-// 1 % and 14.38 at 0.1 %. fpr must be above 0 and below 1.
+// 1% and 14.38 at 0.1%. fpr must be above 0 and below 1.
 func OptimalBits(items uint64, fpr float64) uint64 {
 	return uint64(math.Ceil(-float64(items) * math.Log(fpr) / (math.Ln2 * math.Ln2)))
 }
@@ -31,8 +31,8 @@ func ExpectedFPR(bits uint64, hashes int, items uint64) float64 {
 
 // FillLoss returns the expected share of a stream's new elements that are false positives,
 // and so dropped as duplicates, while a Bloom filter of bits bits fills from empty to items
-// elements: the mean of the FPR meanwhile. It is far below the final FPR: 0.17 % for a
-// filter that ends at 1 %.
+// elements: the mean of the FPR meanwhile. It is far below the final FPR: 0.17% for a
+// filter that ends at 1%.
 func FillLoss(bits uint64, hashes int, items uint64) float64 {
 	// Gauss-Legendre quadrature with five points on each of eight pieces: more than enough
 	// for a smooth monotone function.

@@ -114,7 +114,7 @@ type Plan struct {
 //
 // It compacts the level with the highest score into the next one. From level 0 it takes the
 // oldest table with all that overlap it; from another level the table with the least overlap
-// in the next level per byte of its own, which writes 2 to 5 % less in total than taking
+// in the next level per byte of its own, which writes 2 to 5% less in total than taking
 // tables in turn (TestPickWritesLess). Ties go to the first table after the pointer.
 func Pick(v *manifest.Version, cfg Config, pointers [manifest.NumLevels][]byte) (plan Plan, ok bool) {
 	levelBase := cfg.base(v)

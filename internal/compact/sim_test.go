@@ -149,7 +149,7 @@ func TestPickWritesLess(t *testing.T) {
 		{"skewed", func(r *rand.Rand) uint64 { return uint64(r.ExpFloat64() * 10_000) }},
 	} {
 		least, robin := amplification(t, leastOverlap, tc.keys), amplification(t, roundRobin, tc.keys)
-		t.Logf("%s: least overlap writes %.2f bytes per byte, round robin %.2f (%.0f %%)", tc.name, least, robin, 100*least/robin)
+		t.Logf("%s: least overlap writes %.2f bytes per byte, round robin %.2f (%.0f%%)", tc.name, least, robin, 100*least/robin)
 		if least >= robin {
 			t.Errorf("%s: least overlap writes %.2f bytes per byte, round robin %.2f", tc.name, least, robin)
 		}

@@ -23,9 +23,9 @@ const (
 	// A filter that does not grow has one link with the whole rate and takes as much
 	// memory as Redis: log2(e)·log2(1/rate) bits per item, which is the minimum for Bloom
 	// filters. So Tight gains memory only where filters grow, and otherwise accuracy.
-	// Blocks of a cache line would have 17 % more false positives at the same size.
-	// Tables of fingerprints would be smaller, by 5 % at a rate of 1 % and by 12 % at
-	// 0.1 %, but may by chance reject items before they hold the reserved number, which
+	// Blocks of a cache line would have 17% more false positives at the same size.
+	// Tables of fingerprints would be smaller, by 5% at a rate of 1% and by 12% at
+	// 0.1%, but may by chance reject items before they hold the reserved number, which
 	// BF.ADD must not.
 	Tight Layout = 1
 )

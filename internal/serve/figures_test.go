@@ -137,7 +137,7 @@ func testFiguresAgree(t *testing.T) {
 	for label, want := range map[string]string{
 		"clients":            formatCount(value("connected_clients")),
 		"commands":           formatCount(value("total_commands_processed")),
-		"of GETs found":      "75 %",
+		"of GETs found":      "75%",
 		"table reads saved":  formatCount(saved),
 		"in 2 filters":       formatBytes(value("filter_memory")),
 		"requests and repli": formatBytes(value("request_memory")),

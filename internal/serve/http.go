@@ -340,9 +340,9 @@ func formatRate(v float64) string {
 		return "–"
 	}
 	if v > 0 && v < 1e-6 {
-		return "< 0.0001 %"
+		return "< 0.0001%"
 	}
-	return fmt.Sprintf("%.3g %%", 100*v)
+	return fmt.Sprintf("%.3g%%", 100*v)
 }
 
 // formatCount groups digits by threes.

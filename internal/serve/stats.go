@@ -86,7 +86,7 @@ func (s *Server) ownFilterStates(n int) ([]filterState, int) {
 
 const (
 	// fprProbes is how many absent items are looked up in a filter to observe its rate: enough to
-	// distinguish 0.1 % from 0.2 %, in about a millisecond.
+	// distinguish 0.1% from 0.2%, in about a millisecond.
 	fprProbes = 10_000
 	// fprStep is how many are looked up while the filter's lock is held.
 	fprStep = 500

@@ -4,7 +4,7 @@ import "math"
 
 // maxBits determines the number of probes: k for up to maxBits[k-1] bits per key, MaxProbes above
 // the last entry. It is the output of internal/bloom/simulate: the smallest number of probes whose
-// FPR is within 1 % of the best, since each probe costs time in every lookup. Blocks store their
+// FPR is within 1% of the best, since each probe costs time in every lookup. Blocks store their
 // number of probes, so the table may change.
 var maxBits = [MaxProbes - 1]float64{2, 3.5, 5, 6.75, 8.5, 10.25, 12, 14.25, 16.5, 19, 21.75, 24.75, 28.25}
 
@@ -21,7 +21,7 @@ func Probes(bitsPerKey float64) int {
 // NumLines returns the number of lines for numKeys keys: at least one, and more than bitsPerKey
 // alone would give by a fifth of the square root of that number. Keys are spread unevenly over
 // lines, so without these lines half of the filters would exceed the expected FPR, at 100,000 keys
-// by 1.4 %.
+// by 1.4%.
 func NumLines(numKeys, bitsPerKey float64) uint64 {
 	lines := numKeys * bitsPerKey / LineBits
 	spare := math.Sqrt(lines) / 5
@@ -38,7 +38,7 @@ func ModelFPR(bitsPerKey float64, probes int) float64 {
 // LinesFPR is ModelFPR for any number of keys in any number of lines. REQUIRES: both are at least
 // 1, with at least half a bit per key.
 func LinesFPR(numKeys, numLines float64, probes int) float64 {
-	if numLines > 10_000 { // here the binomial and Poisson distributions agree within 0.01 %
+	if numLines > 10_000 { // here the binomial and Poisson distributions agree within 0.01%
 		return loadFPR(numKeys/numLines, math.Inf(1), probes)
 	}
 	return loadFPR(numKeys/numLines, numKeys, probes)

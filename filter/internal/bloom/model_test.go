@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestProbes checks maxBits against the model: one probe fewer has an FPR at least 0.8 % higher,
-// one more improves it by at most 1.2 %.
+// TestProbes checks maxBits against the model: one probe fewer has an FPR at least 0.8% higher,
+// one more improves it by at most 1.2%.
 func TestProbes(t *testing.T) {
 	for bits := 1.0; bits <= 30; bits++ {
 		k := Probes(bits)

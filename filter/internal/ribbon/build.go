@@ -51,7 +51,7 @@ const (
 func ExpectBumped(layer int) float64 { return bumpedAbsent }
 
 // Estimate returns the expected layers of a filter over n keys. The number of segments is off by
-// one or two, or by 0.1 %.
+// one or two, or by 0.1%.
 func Estimate(n int) Layers {
 	var l Layers
 	for n > maxLast && l.Len() < MaxLayers-1 {

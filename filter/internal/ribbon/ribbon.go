@@ -9,7 +9,7 @@
 // bit of its fingerprint. An absent key satisfies each equation with probability 1/2, so c columns
 // have a false positive rate of 2^-c, and any c of the columns are a filter.
 //
-// The rows are divided into layers. All keys try the first layer, which has 6 % fewer rows than
+// The rows are divided into layers. All keys try the first layer, which has 6% fewer rows than
 // there are keys. A key whose equation contradicts the equations before it is bumped to the next
 // layer, together with its class: in each bucket of 128 start rows, either no key is bumped, or
 // those of the leftmost 17 start rows, or of the leftmost 38, or all. These thresholds, 2 bits per

@@ -99,7 +99,7 @@ func (r redisCache) Set(ctx context.Context, key, v string) error {
 }
 
 // TestGuard looks up keys, nine in ten of which do not exist, with the filter in memory and with
-// the filter in Redis: at most 1 % of the lookups of absent keys may reach the database.
+// the filter in Redis: at most 1% of the lookups of absent keys may reach the database.
 func TestGuard(t *testing.T) {
 	u, cache := newUsers(t), redisCache{startRedis(t), time.Hour}
 	ctx := context.Background()
@@ -151,11 +151,11 @@ func TestGuard(t *testing.T) {
 			wg.Wait()
 			s := g.Stats()
 			share := float64(absentQueries.Load()) / float64(absent.Load())
-			t.Logf("%d lookups in %.1fs, %d of them for absent keys; of these %d (%.3f %%) reached the database",
+			t.Logf("%d lookups in %.1fs, %d of them for absent keys; of these %d (%.3f%%) reached the database",
 				s.Lookups, time.Since(start).Seconds(), absent.Load(), absentQueries.Load(), 100*share)
 			t.Logf("%+v", s)
 			if share > 0.01 {
-				t.Errorf("%.2f %% of the absent keys reached the database", 100*share)
+				t.Errorf("%.2f%% of the absent keys reached the database", 100*share)
 			}
 			if s.Loads != uint64(u.queries.Load()) || s.LoadedAbsent != uint64(absentQueries.Load()) || s.FilterErrors+s.CacheErrors+s.LoadErrors != 0 {
 				t.Errorf("%d queries, %+v", u.queries.Load(), s)

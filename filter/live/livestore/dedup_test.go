@@ -76,7 +76,7 @@ func TestReads(t *testing.T) {
 		vs[i] = i
 	}
 	must(d.AddMany(vs, nil))
-	if d.Reads() > 400 { // 2 %; the FPR is at most 1 %
+	if d.Reads() > 400 { // 2%; the FPR is at most 1%
 		t.Errorf("%d reads for %d new elements", d.Reads(), len(vs))
 	}
 }

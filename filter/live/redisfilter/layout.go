@@ -15,8 +15,8 @@ type Layout uint8
 
 const (
 	// Blocked keeps the bits of an element in one block of 64 bytes, which a lookup reads as one
-	// string. That is 40 % of the server's work for a lookup with Scattered. It takes 5 % more
-	// memory than Scattered at an FPR of 1 %, and 10 % more at 0.1 %.
+	// string. That is 40% of the server's work for a lookup with Scattered. It takes 5% more
+	// memory than Scattered at an FPR of 1%, and 10% more at 0.1%.
 	Blocked Layout = 0
 	// Scattered is the textbook Bloom filter: an element's bits can be anywhere in its
 	// shard. A lookup is a BITFIELD_RO with as many bits as there are hashes.

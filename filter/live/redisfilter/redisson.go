@@ -68,7 +68,7 @@ var _ Filter[string] = (*Redisson[string])(nil)
 // HighwayHash-128 of the encoded element. After an even i the second half is added to h, after an
 // odd i the first half.
 //
-// A filter for 1,000 elements at 1 % has size 9585 and 7 bits per element.
+// A filter for 1,000 elements at 1% has size 9585 and 7 bits per element.
 const maxRedissonBits = 2 * math.MaxInt32
 
 // redissonKey is Redisson's key for HighwayHash, four little-endian numbers.

@@ -1,6 +1,6 @@
 // Simulate builds blocked Bloom filters over random hashes, with each number of probes, and prints
 // the table maxBits of internal/bloom: the bits per key up to which each number of probes is the
-// smallest whose FPR is within 1 % of the best.
+// smallest whose FPR is within 1% of the best.
 //
 //	go run ./filter/internal/bloom/simulate -keys 4000000
 //
