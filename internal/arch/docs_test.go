@@ -20,8 +20,8 @@ const maxProseColumns = 100
 // link matches the target of a Markdown link or image.
 var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
-// TestDocs looks for broken relative links in all Markdown files, fragments included, and for a
-// README that has grown too long or too wide.
+// TestDocs looks for broken relative links in all Markdown files, fragments included, for prose that
+// is too wide, and for a README that has grown too long.
 func TestDocs(t *testing.T) {
 	root := filepath.Join("..", "..")
 	pages := 0
@@ -41,6 +41,9 @@ func TestDocs(t *testing.T) {
 			return err
 		}
 		checkLinks(t, path, string(content))
+		if !strings.Contains(path, "testdata") && !strings.Contains(path, "chartjs") {
+			checkWidth(t, path, string(content))
+		}
 		return nil
 	})
 	if err != nil {
@@ -57,10 +60,25 @@ func TestDocs(t *testing.T) {
 	if len(lines) > maxReadmeLines {
 		t.Errorf("README.md has %d lines; at most %d", len(lines), maxReadmeLines)
 	}
-	for i, l := range lines {
-		prose := !strings.HasPrefix(l, "|") && !strings.Contains(l, "](") && !strings.HasPrefix(l, "    ")
+}
+
+// checkWidth reports lines of prose that are too wide. Tables, code, links and what markers enclose
+// may be wider.
+func checkWidth(t *testing.T, page, content string) {
+	t.Helper()
+	code, generated := false, false
+	for i, l := range strings.Split(content, "\n") {
+		switch {
+		case strings.HasPrefix(l, "```"):
+			code = !code
+		case strings.HasPrefix(l, "<!-- /"):
+			generated = false
+		case strings.HasPrefix(l, "<!-- bench:"):
+			generated = true
+		}
+		prose := !code && !generated && !strings.HasPrefix(l, "|") && !strings.ContainsAny(l, "`<") && !strings.Contains(l, "](") && !strings.HasPrefix(l, "    ")
 		if n := len([]rune(l)); prose && n > maxProseColumns {
-			t.Errorf("README.md:%d has %d columns; at most %d", i+1, n, maxProseColumns)
+			t.Errorf("%s:%d has %d columns; at most %d", page, i+1, n, maxProseColumns)
 		}
 	}
 }
