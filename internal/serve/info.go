@@ -99,6 +99,19 @@ var sections = []section{
 	{"Filters", false, func(c *client, v *figures, b *strings.Builder) { fmt.Fprintf(b, "filters:%d\r\n", v.Filters) }},
 }
 
+// figures returns the figures that INFO shows: those of the node; in a transaction, of the stores
+// only that of its server.
+func (c *client) figures() figures {
+	if !c.inExec {
+		return c.srv.root.figures()
+	}
+	v := c.srv.root.ownFigures()
+	if c.srv.db != nil {
+		c.srv.addTo(&v)
+	}
+	return v
+}
+
 // counted returns the servers whose keys INFO counts. In a transaction, which delays all other
 // clients of its server, INFO does not wait for other servers.
 func (c *client) counted() (out []*Server) {
@@ -141,7 +154,7 @@ func (c *client) addKeys(total *[numDatabases]keyCount, p *Server) error {
 }
 
 func info(c *client, args [][]byte) {
-	v := c.srv.root.figures()
+	v := c.figures()
 	var b strings.Builder
 	for _, sec := range sections {
 		wanted := len(args) == 1 && !sec.extra

@@ -711,3 +711,29 @@ func TestShardRanges(t *testing.T) {
 		}
 	}
 }
+
+// TestShardsInfoInExec: INFO in a transaction, during which the clients of its group wait, does not
+// wait for other groups.
+func TestShardsInfoInExec(t *testing.T) {
+	h := startHalves(t)
+	h.attach(t, 0, true)
+	h.attach(t, 1, true)
+	for shard, key := range []string{"b", "a"} {
+		c := dial(t, h.front)
+		wantReply(t, c.do("SET", key, "v"), "+OK")
+		wantReply(t, c.do("MULTI"), "+OK")
+		wantReply(t, c.do("GET", key), "+QUEUED")
+		wantReply(t, c.do("INFO"), "+QUEUED")
+		other := h.front.shards.at(1 - shard)
+		for i := range other.stripes {
+			other.stripes[i].names.Lock()
+		}
+		c.conn.SetDeadline(time.Now().Add(20 * time.Second))
+		if got, ok := c.do("EXEC").([]any); !ok || len(got) != 2 {
+			t.Errorf("EXEC: %v", got)
+		}
+		for i := range other.stripes {
+			other.stripes[i].names.Unlock()
+		}
+	}
+}

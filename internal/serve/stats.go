@@ -188,7 +188,18 @@ type figures struct {
 	Group                          GroupState
 }
 
+// figures returns the figures of the server, and the sums of those of its parts.
 func (s *Server) figures() figures {
+	v := s.ownFigures()
+	s.eachPart(func(p *Server) error {
+		p.addTo(&v)
+		return nil
+	})
+	return v
+}
+
+// ownFigures returns the figures of the server itself.
+func (s *Server) ownFigures() figures {
 	v := figures{
 		Uptime: time.Since(s.started), Connections: s.stats.connections.Load(), Rejected: s.stats.rejected.Load(), Evicted: s.stats.evicted.Load(),
 		Hits: s.stats.hits.Load(), Misses: s.stats.misses.Load(), Expired: s.stats.expired.Load(),
@@ -208,10 +219,6 @@ func (s *Server) figures() figures {
 		v.Group = s.cfg.Group.State()
 		v.Followers = max(0, len(v.Group.Members)-1) * int(count(s.cfg.Leads))
 	}
-	s.eachPart(func(p *Server) error {
-		p.addTo(&v)
-		return nil
-	})
 	return v
 }
 
