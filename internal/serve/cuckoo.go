@@ -186,6 +186,9 @@ func cfInsert(c *client, args [][]byte) {
 		}
 		defer c.endWrite(f)
 		if done == 0 {
+			if !c.fits(0) {
+				return errExecOOM
+			}
 			if err := c.srv.mayExpand(f); err != nil {
 				return err
 			}

@@ -72,6 +72,8 @@ func (c *client) mostWritten(cmd *command, args [][]byte, size int64) int64 {
 		return size - int64((argBytes-collectedBytes)*len(args))
 	case cmd.name == "del", cmd.name == "unlink":
 		return 0 // parts bounds it
+	case cmd.name == "bf.madd", cmd.name == "bf.insert", cmd.name == "cf.insert", cmd.name == "cf.insertnx":
+		return lastKeyCopies*int64(len(args[1])) + argBytes // parts bounds the items
 	}
 	first, last, step := cmd.keyPlaces()
 	if last < 0 {

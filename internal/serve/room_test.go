@@ -233,3 +233,18 @@ func TestCuckooMovesInGroup(t *testing.T) {
 		}
 	}
 }
+
+// TestManyItems: commands that add items to a filter in parts are not refused for the size of all of
+// them together, except in a transaction.
+func TestManyItems(t *testing.T) {
+	const items = 300_000 // with argBytes each, more than tightServer accepts at once
+	for _, call := range [][]string{{"BF.MADD", "{x}b"}, {"BF.INSERT", "{x}b", "ITEMS"}, {"CF.INSERT", "{x}c", "ITEMS"}} {
+		s := tightServer(t)
+		for i := range items {
+			call = append(call, fmt.Sprint(i))
+		}
+		if got := doAll(t, s, call); !strings.HasPrefix(got, fmt.Sprintf("*%d\r\n", items)) {
+			t.Errorf("%s: %.40q", call[0], got)
+		}
+	}
+}
