@@ -45,6 +45,7 @@ const (
 	maxLine     = 64 << 10
 	argOverhead = 40 // memory for an argument in addition to its bytes
 	keptSpans   = 64
+	keptArgs    = 256  // clearing more takes longer than allocating
 	inlineArgs  = 1024 // of a command that was typed as a line
 )
 
@@ -242,7 +243,7 @@ func (r *Reader) Fill() error {
 // dropArgs drops the arguments of the last command: while a client is idle, they would keep memory
 // that nothing accounts for, their own or a buffer that was dropped.
 func (r *Reader) dropArgs() {
-	if r.typed {
+	if r.typed || cap(r.args) > keptArgs {
 		r.typed, r.args = false, nil
 	}
 	clear(r.args[:cap(r.args)])
