@@ -61,8 +61,10 @@ func (c *committer) ingest(ctx context.Context, ops iter.Seq2[Op, error]) (err e
 		d.discardTables(metas)
 		return fmt.Errorf("%w: a log could not be created: %w", ErrTryAgain, err)
 	}
+	c.changing = true // until the log is the one that the MANIFEST names
 	installed, err := d.installSorted(ctx, metas, level, seq, log)
 	if err != nil {
+		c.changing = false
 		if !installed {
 			d.discardTables(metas)
 			log.Discard()
@@ -73,6 +75,7 @@ func (c *committer) ingest(ctx context.Context, ops iter.Seq2[Op, error]) (err e
 	}
 	c.log.Replace(log)
 	c.lastSeq = seq
+	c.changing = false
 	c.recent.stop() // transactions check the tables instead
 	d.removeLogsBefore(log.Num())
 	return nil

@@ -172,7 +172,10 @@ func (c *committer) commitTaken(first *commit) (deleted deletedRun) {
 	defer func() {
 		if c.changing { // a panic: the log may hold what the memtable lacks (I5)
 			c.bgErr = cmp.Or(c.bgErr, fmt.Errorf("%w: the log: %w", ErrReopen, errUnwound))
-			c.changing, err = false, c.bgErr
+			c.changing = false
+		}
+		if err == errUnwound && c.bgErr != nil {
+			err = c.bgErr
 		}
 		c.handOver(first, err)
 	}()
