@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -70,6 +71,10 @@ func (g *nodes) start(i int) {
 		cfg.Join = nil
 	}
 	n, err := Start(cfg)
+	// While a node is not running, a connection of another process may have its port for a while.
+	for begin := time.Now(); errors.Is(err, syscall.EADDRINUSE) && time.Since(begin) < time.Minute; time.Sleep(100 * time.Millisecond) {
+		n, err = Start(cfg)
+	}
 	if err != nil {
 		g.t.Fatal(err)
 	}
