@@ -25,7 +25,7 @@ func (d *DB) checkpoint(dir string) (err error) {
 		return fmt.Errorf("%w: %s is not empty", ErrExists, dir)
 	}
 	// While the version is referenced, its tables cannot be removed.
-	version, err := d.flushedVersion(d.Flush)
+	version, err := d.flushedVersion()
 	if err != nil {
 		return err
 	}
@@ -65,29 +65,17 @@ func (d *DB) checkpoint(dir string) (err error) {
 }
 
 // flushedVersion flushes, and returns a version, with a reference, that has the contents of the
-// database at some moment since then. It flushes again if tables were dropped meanwhile: the version
-// could lack writes that came after the flush, but before the deletion of the tables.
-func (d *DB) flushedVersion(flush func() error) (*manifest.Version, error) {
-	for {
-		before := d.drops()
-		if err := flush(); err != nil {
-			return nil, err
-		}
-		version := d.refVersion()
-		if version == nil {
-			return nil, ErrClosed
-		}
-		if d.drops() == before {
-			return version, nil
-		}
-		d.releaseVersion(version)
+// database at some moment since then. DeleteRange drops no tables meanwhile: the version would have
+// its effect, but could lack writes that came after the flush and before it.
+func (d *DB) flushedVersion() (*manifest.Version, error) {
+	d.snapshots.keepTables(1)
+	defer d.snapshots.keepTables(-1)
+	if err := d.Flush(); err != nil {
+		return nil, err
 	}
-}
-
-// drops returns readState.drops, 0 if the database is closed.
-func (d *DB) drops() uint64 {
-	if s := d.state.Load(); s != nil {
-		return s.drops
+	version := d.refVersion()
+	if version == nil {
+		return nil, ErrClosed
 	}
-	return 0
+	return version, nil
 }

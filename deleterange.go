@@ -59,11 +59,12 @@ type rangeDeletion struct {
 	// keepDeletions is set if tables that hold only tombstones are not dropped either, since the
 	// tombstones may hide keys of the rest.
 	keepDeletions bool
-	at            []byte // where the search for keys continues
-	keys          Batch  // deletions of the keys found
-	size          int    // size of keys in bytes, approximately
-	excluded      bool   // a search since from has left out tables that are to be dropped
-	whole         bool   // the search from from on must not be divided
+
+	at       []byte // where the search for keys continues
+	keys     Batch  // deletions of the keys found
+	size     int    // size of keys in bytes, approximately
+	excluded bool   // the search up to at has left out tables, which were to be dropped
+	whole    bool   // the search of the range is a single step
 
 	dropped bool // tables have been dropped
 	done    bool
@@ -173,10 +174,13 @@ func (r *rangeDeletion) droppable(version *manifest.Version) map[*manifest.Table
 	return tables
 }
 
-// unseen reports whether a table may be dropped: it holds no entry from after the call began, and
-// none that a snapshot can see. Tables without properties, and those that cannot be loaded, were
-// written before the database was opened. REQUIRES: snapshots.mu.
+// unseen reports whether a table may be dropped: it holds no entry from after the call began, none
+// that a snapshot can see, and no Checkpoint is choosing its tables. Tables without properties, and
+// those that cannot be loaded, were written before the database was opened. REQUIRES: snapshots.mu.
 func (r *rangeDeletion) unseen(meta *manifest.TableMeta) bool {
+	if r.db.snapshots.keepers > 0 {
+		return false
+	}
 	var minSeq uint64
 	if reader, err := meta.Handle.(*table).load(); err == nil {
 		if p := reader.Properties(); p != nil && p.NumEntries > 0 {

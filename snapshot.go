@@ -110,6 +110,14 @@ type snapshotList struct {
 	seqs           []uint64   // ascending; one element per snapshot or transaction
 	oldest, newest *Tx        // list of the open transactions that have not expired
 	txs            int        // their number
+	keepers        int        // calls that need all tables: while there are any, DeleteRange drops none
+}
+
+// keepTables adds n to the number of keepers. It waits while DeleteRange drops tables.
+func (l *snapshotList) keepTables(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.keepers += n
 }
 
 // add adds the sequence number that is visible now, and returns it.

@@ -15,7 +15,7 @@ import (
 //
 // Its units may lie outside Go's heap, where they are freed once their slabs are unreachable. reader
 // does not keep slabs reachable, but units does. So the methods of heldFilter keep the heldFilter
-// reachable until they return; other users of the units must keep the filterUnits reachable.
+// reachable until they return; other users of the units must keep the filterMems reachable.
 type heldFilter struct {
 	reader filter.Reader
 	ahead  filter.Prefetcher // reader, if it is one
