@@ -14,6 +14,7 @@ import (
 
 	"github.com/siftdb/sift/bench/memory"
 	"github.com/siftdb/sift/bench/report"
+	"github.com/siftdb/sift/internal/bytesize"
 )
 
 // memoryHeader is the head of the table.
@@ -21,21 +22,21 @@ var memoryHeader = []string{"", "limit, MiB", "data / memory", "keys", "workload
 	"open ms", "resident MiB", "anonymous MiB", "peak MiB", "major faults"}
 
 type memoryCmd struct {
-	Engines   []string      `name:"engines" default:"sift,pebble,goleveldb,badger,rocksdb" help:"Stores. Variants of sift: sift/nomap without memory mapping, sift/map with unlimited MapBytes, sift/cache with a block cache of a quarter of the memory, sift/memory with Options.Memory set. rocksdb/filters has indexes and filters beside its cache, always in memory." placeholder:"LIST"`
-	Limits    []int64       `name:"limits" default:"64,256" help:"Memory limits in MiB." placeholder:"MIB,..."`
-	Num       int           `name:"num" default:"5000000" help:"Keys in each database." placeholder:"N"`
-	FillNum   int           `name:"fill_num" default:"0" help:"Keys that fill writes; by default a quarter of --num." placeholder:"N"`
-	ValueSize int           `name:"value_size" default:"100" help:"Bytes per value, half of them compressible."`
-	Workloads []string      `name:"workloads" default:"absent,present,scan,mixed,fill" enum:"absent,present,scan,mixed,overwrite,fill,open,all" help:"Workloads. open: the first 1,000 lookups of present keys after opening, by one goroutine." placeholder:"LIST"`
-	Threads   int           `name:"threads" default:"2" help:"Goroutines."`
-	Time      time.Duration `name:"time" default:"5s" help:"How long each workload is measured."`
-	Warm      time.Duration `name:"warm" default:"3s" help:"How long each workload runs before it is measured."`
-	Rounds    int           `name:"rounds" default:"1" help:"Rounds, in which stores take turns; the one with the median of operations per second is printed."`
-	Preread   bool          `name:"preread" help:"Read all files once before the database is opened, so that the page cache is full at the start, not empty."`
-	Sorted    bool          `name:"sorted" help:"Fill the databases in ascending key order instead of random order, in bulk where the store can; several times as fast, but leaves a single level."`
-	DB        string        `name:"db" default:"" help:"Directory of the databases, which are kept and used again; by default a temporary one that is removed."`
-	JSON      string        `name:"json" default:"" help:"File to append the results to, as one JSON object per line."`
-	Plots     string        `name:"plots" default:"" help:"Directory for a plot of each workload over the limits." placeholder:"DIR"`
+	Engines   []string        `name:"engines" default:"sift,pebble,goleveldb,badger,rocksdb" help:"Stores. Variants of sift: sift/nomap without memory mapping, sift/map with unlimited MapBytes, sift/cache with a block cache of a quarter of the memory, sift/memory with Options.Memory set. rocksdb/filters has indexes and filters beside its cache, always in memory." placeholder:"LIST"`
+	Limits    []bytesize.Size `name:"limits" default:"64MiB,256MiB" help:"Memory limits (${default})." placeholder:"BYTES,..."`
+	Num       int             `name:"num" default:"5000000" help:"Keys in each database." placeholder:"N"`
+	FillNum   int             `name:"fill_num" default:"0" help:"Keys that fill writes; by default a quarter of --num." placeholder:"N"`
+	ValueSize int             `name:"value_size" default:"100" help:"Bytes per value, half of them compressible."`
+	Workloads []string        `name:"workloads" default:"absent,present,scan,mixed,fill" enum:"absent,present,scan,mixed,overwrite,fill,open,all" help:"Workloads. open: the first 1,000 lookups of present keys after opening, by one goroutine." placeholder:"LIST"`
+	Threads   int             `name:"threads" default:"2" help:"Goroutines."`
+	Time      time.Duration   `name:"time" default:"5s" help:"How long each workload is measured."`
+	Warm      time.Duration   `name:"warm" default:"3s" help:"How long each workload runs before it is measured."`
+	Rounds    int             `name:"rounds" default:"1" help:"Rounds, in which stores take turns; the one with the median of operations per second is printed."`
+	Preread   bool            `name:"preread" help:"Read all files once before the database is opened, so that the page cache is full at the start, not empty."`
+	Sorted    bool            `name:"sorted" help:"Fill the databases in ascending key order instead of random order, in bulk where the store can; several times as fast, but leaves a single level."`
+	DB        string          `name:"db" default:"" help:"Directory of the databases, which are kept and used again; by default a temporary one that is removed."`
+	JSON      string          `name:"json" default:"" help:"File to append the results to, as one JSON object per line."`
+	Plots     string          `name:"plots" default:"" help:"Directory for a plot of each workload over the limits." placeholder:"DIR"`
 
 	saveFlags
 
@@ -43,6 +44,9 @@ type memoryCmd struct {
 }
 
 func (c *memoryCmd) Run(s *streams) error {
+	if smallest := slices.Min(c.Limits); smallest < 1<<20 {
+		return fmt.Errorf("--limits: %v is too little; try 64MiB", smallest)
+	}
 	c.Engines = present(c.Engines, s)
 	if err := memory.Check(); err != nil {
 		fmt.Fprintln(s.out, "skipped:", err)
@@ -59,7 +63,7 @@ func (c *memoryCmd) Run(s *streams) error {
 	t := newTable(s.out, c.saveFlags, "reads and bytes are from the disk, per operation; p99 of scans is that of 100,000 entries", memoryHeader...)
 	for _, limit := range c.Limits {
 		for _, workload := range c.Workloads {
-			if err := c.measure(s, t, dir, limit<<20, workload); err != nil {
+			if err := c.measure(s, t, dir, int64(limit), workload); err != nil {
 				return err
 			}
 		}

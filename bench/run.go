@@ -18,6 +18,7 @@ import (
 	"github.com/siftdb/sift/bench/report"
 	"github.com/siftdb/sift/bench/result"
 	"github.com/siftdb/sift/bench/store"
+	"github.com/siftdb/sift/internal/bytesize"
 )
 
 // runCmd measures. Its flags are named as in db_bench where that has them.
@@ -35,29 +36,29 @@ type runCmd struct {
 	Growth []int  `name:"growth" help:"Sizes of the growing stores (100000 to 10000000; quick: 10000 to 100000)." placeholder:"N,..."`
 	Seed   uint64 `name:"seed" default:"301" help:"Seed of the random numbers."`
 
-	Keys             string  `name:"keys" default:"decimal" enum:"decimal,random,text" help:"Kind of generated keys."`
-	Data             string  `name:"data" default:"made-up" help:"made-up for generated keys and values, gosrc for the lines of Go's source tree, or tsv:FILE for a file of lines with key, tab, value." placeholder:"DATA"`
-	ValueSize        int     `name:"value_size" default:"100" help:"Bytes per value."`
-	CompressionRatio float64 `name:"compression_ratio" default:"0.5" help:"Share of each value that is random."`
-	CompressionType  string  `name:"compression_type" default:"snappy" enum:"snappy,none" help:"snappy or none."`
-	Threads          int     `name:"threads" default:"1" help:"Goroutines that share the operations."`
-	BloomBits        int     `name:"bloom_bits" default:"10" help:"Bits per key of a store's default filter."`
-	CacheSize        int64   `name:"cache_size" default:"8388608" help:"Size of the block cache in bytes."`
-	WriteBufferSize  int     `name:"write_buffer_size" default:"4194304" help:"Size of a memtable in bytes."`
-	BlockSize        int     `name:"block_size" default:"4096" help:"Size of a data block in bytes before compression."`
-	Sync             bool    `name:"sync" help:"Wait for the disk on every write."`
-	TxnBatch         int     `name:"txn_batch" default:"100" help:"Writes per transaction, in stores that write only in transactions."`
-	SeekNexts        int     `name:"seek_nexts" default:"10" help:"Entries read after a seek."`
-	BatchSize        int     `name:"batch_size" default:"32" help:"Keys per call of multiread."`
-	WriteRate        int     `name:"benchmark_write_rate_limit" default:"2097152" help:"Bytes per second that the writer of readwhilewriting writes."`
-	Histogram        bool    `name:"histogram" help:"Time every operation instead of one in 16, and print the distributions."`
-	UseExistingDB    bool    `name:"use_existing_db" help:"Use the databases that a run with --keep left in --db."`
-	DB               string  `name:"db" help:"Directory of the databases; by default a temporary one." placeholder:"DIR"`
-	Keep             bool    `name:"keep" help:"Keep the databases of the last round in --db."`
-	Out              string  `name:"out" default:"out" help:"Directory for report.html, result.json, result.csv, benchstat.txt and the plots."`
-	Merge            bool    `name:"merge" help:"Keep the results in --out that are not measured now."`
-	As               string  `name:"as" hidden:"" help:"The command that the report names, if a script runs this one."`
-	NoProgress       bool    `name:"no-progress" help:"Do not show progress on a terminal."`
+	Keys             string        `name:"keys" default:"decimal" enum:"decimal,random,text" help:"Kind of generated keys."`
+	Data             string        `name:"data" default:"made-up" help:"made-up for generated keys and values, gosrc for the lines of Go's source tree, or tsv:FILE for a file of lines with key, tab, value." placeholder:"DATA"`
+	ValueSize        int           `name:"value_size" default:"100" help:"Bytes per value."`
+	CompressionRatio float64       `name:"compression_ratio" default:"0.5" help:"Share of each value that is random."`
+	CompressionType  string        `name:"compression_type" default:"snappy" enum:"snappy,none" help:"snappy or none."`
+	Threads          int           `name:"threads" default:"1" help:"Goroutines that share the operations."`
+	BloomBits        int           `name:"bloom_bits" default:"10" help:"Bits per key of a store's default filter."`
+	CacheSize        bytesize.Size `name:"cache_size" default:"8MiB" help:"Size of the block cache (${default})." placeholder:"BYTES"`
+	WriteBufferSize  bytesize.Size `name:"write_buffer_size" default:"4MiB" help:"Size of a memtable (${default})." placeholder:"BYTES"`
+	BlockSize        bytesize.Size `name:"block_size" default:"4KiB" help:"Size of a data block before compression (${default})." placeholder:"BYTES"`
+	Sync             bool          `name:"sync" help:"Wait for the disk on every write."`
+	TxnBatch         int           `name:"txn_batch" default:"100" help:"Writes per transaction, in stores that write only in transactions."`
+	SeekNexts        int           `name:"seek_nexts" default:"10" help:"Entries read after a seek."`
+	BatchSize        int           `name:"batch_size" default:"32" help:"Keys per call of multiread."`
+	WriteRate        bytesize.Size `name:"benchmark_write_rate_limit" default:"2MiB" help:"Bytes per second that the writer of readwhilewriting writes (${default})." placeholder:"BYTES"`
+	Histogram        bool          `name:"histogram" help:"Time every operation instead of one in 16, and print the distributions."`
+	UseExistingDB    bool          `name:"use_existing_db" help:"Use the databases that a run with --keep left in --db."`
+	DB               string        `name:"db" help:"Directory of the databases; by default a temporary one." placeholder:"DIR"`
+	Keep             bool          `name:"keep" help:"Keep the databases of the last round in --db."`
+	Out              string        `name:"out" default:"out" help:"Directory for report.html, result.json, result.csv, benchstat.txt and the plots."`
+	Merge            bool          `name:"merge" help:"Keep the results in --out that are not measured now."`
+	As               string        `name:"as" hidden:"" help:"The command that the report names, if a script runs this one."`
+	NoProgress       bool          `name:"no-progress" help:"Do not show progress on a terminal."`
 }
 
 // The workloads of the full report, and of a quick look.
@@ -255,9 +256,9 @@ func (c *runCmd) stores(dir string) (*store.Options, error) {
 	}
 	return &store.Options{
 		Specs: specs, Benchmarks: names, Set: set, Reads: c.Reads, Rounds: c.Rounds, Passes: c.Passes, Threads: max(1, c.Threads),
-		BloomBits: c.BloomBits, CacheBytes: c.CacheSize, WriteBufferBytes: c.WriteBufferSize, BlockBytes: c.BlockSize,
+		BloomBits: c.BloomBits, CacheBytes: int64(c.CacheSize), WriteBufferBytes: int(c.WriteBufferSize), BlockBytes: int(c.BlockSize),
 		NoCompression: c.CompressionType == "none", Sync: c.Sync, TxnBatch: c.TxnBatch,
-		SeekNexts: c.SeekNexts, BatchSize: max(1, c.BatchSize), WriteRate: c.WriteRate, TimeEvery: every, Seed: c.Seed,
+		SeekNexts: c.SeekNexts, BatchSize: max(1, c.BatchSize), WriteRate: int(c.WriteRate), TimeEvery: every, Seed: c.Seed,
 		Dir: dir, UseExisting: c.UseExistingDB, Keep: c.Keep,
 	}, nil
 }

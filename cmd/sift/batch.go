@@ -30,7 +30,7 @@ does not exist is not an error. If a line is malformed, it is reported and nothi
 write is durable when the command returns.
 
 The keys of a range are looked up and deleted one by one, and a script with ranges may take up to
-1 GiB of memory. "sift delete --range" is faster and has no such limit, but is not atomic.
+1GiB of memory. "sift delete --range" is faster and has no such limit, but is not atomic.
 
 Examples:
 

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/siftdb/sift/internal/bytesize"
 )
 
 // columns is a table of text. Cells are padded to the width of their column. The first
@@ -82,20 +84,7 @@ func amount[T ~int | ~int64 | ~uint64](n T, what string) string {
 }
 
 // size writes a number of bytes with about three digits and a binary unit.
-func size[T ~int | ~int64 | ~uint64](bytes T) string {
-	if bytes < 1024 {
-		return strconv.FormatInt(int64(bytes), 10) + " B"
-	}
-	x := float64(bytes)
-	unit := ""
-	for _, unit = range []string{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"} {
-		x /= 1024
-		if x < 999.5 {
-			break
-		}
-	}
-	return significant(x) + " " + unit
-}
+func size[T ~int | ~int64 | ~uint64](bytes T) string { return bytesize.Size(bytes).String() }
 
 // significant writes a number from 0 to a few thousand with three digits.
 func significant(x float64) string {

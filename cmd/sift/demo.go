@@ -189,7 +189,7 @@ func (d *demo) report(rows []lookups) error {
 	}
 	return d.say("\nWith a cold cache, filters saved %.1f%% of the block reads. They excluded none\n"+
 		"of the %s existing keys that were looked up. FPR is the share of absent keys\n"+
-		"that a filter does not exclude. The block cache holds 8 MiB.\n%s",
+		"that a filter does not exclude. The block cache holds 8MiB.\n%s",
 		100*(1-float64(on.reads)/float64(max(off.reads, 1))), count(on.present), files)
 }
 

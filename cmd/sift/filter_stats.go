@@ -123,6 +123,6 @@ func (c *filterStatsCmd) lessMemory(e *env, db *sift.DB, all sift.FilterPlan) er
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(e.out, "\nWith 1 MiB less of filter memory a lookup of an absent key would read %s blocks on average.\n", reads(less.WastedReads))
+	fmt.Fprintf(e.out, "\nWith 1MiB less of filter memory a lookup of an absent key would read %s blocks on average.\n", reads(less.WastedReads))
 	return nil
 }

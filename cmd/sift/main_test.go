@@ -215,8 +215,8 @@ func TestStories(t *testing.T) {
 		{"compact and filters", []step{
 			{args: "load --filter none DB", stdin: lines(1000)},
 			{args: "filter stats DB", out: "level   table  filter  units  size  bits/key  FPR  observed  reads/absent\n0      000005  none        -     -         -    -         -          1.00\n"},
-			{args: "filter build DB", out: "1 table rewritten; the filters take 1.22 KiB\n"},
-			{args: "filter build DB", out: "0 tables rewritten; the filters take 1.22 KiB\n"},
+			{args: "filter build DB", out: "1 table rewritten; the filters take 1.22KiB\n"},
+			{args: "filter build DB", out: "0 tables rewritten; the filters take 1.22KiB\n"},
 			{args: "get DB key000500", out: "value 500\n"},
 			{args: "get DB key000500x", err: "no such key"},
 		}},

@@ -214,7 +214,7 @@ func TestPutTooLarge(t *testing.T) {
 	db := filepath.Join(t.TempDir(), "db")
 	mustSift(t, strings.Repeat("v", 1000), "put", db, "largest")
 	r := runSift(t, strings.Repeat("v", 1001), "put", db, "larger")
-	if want := "sift: the value has more than 1000 B\n"; r.status != statusFailed || r.err != want {
+	if want := "sift: the value has more than 1000B\n"; r.status != statusFailed || r.err != want {
 		t.Errorf("%+v, want %q", r, want)
 	}
 	if out := mustSift(t, "", "scan", "--keys", db); out != "largest\n" {

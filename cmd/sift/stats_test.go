@@ -18,7 +18,7 @@ func TestStats(t *testing.T) {
 	mustSift(t, "", "delete", db, "key000007")
 	out := mustSift(t, "", "stats", "--tables", db)
 	// Sizes of compressed tables and of memory vary, so they are not compared.
-	out = regexp.MustCompile(`[\d.]+ (B|KiB|MiB)`).ReplaceAllString(out, "SIZE")
+	out = regexp.MustCompile(`[\d.]+(B|KiB|MiB)`).ReplaceAllString(out, "SIZE")
 	out = regexp.MustCompile(` +SIZE`).ReplaceAllString(out, "  SIZE")
 	golden(t, "stats.txt", out)
 
@@ -91,7 +91,7 @@ func TestFilterStatsManyProbes(t *testing.T) {
 
 func TestFilterSize(t *testing.T) {
 	out := mustSift(t, "", "filter", "size", "--keys", "1e9", "--fpr", "0.1%")
-	for _, want := range []string{`(?m)^limit +1\.16 GiB +9\.97 +0\.0%`, `(?m)^classic bloom +1\.67 GiB +14\.38 +44\.`, `(?m)^bloom\(`} {
+	for _, want := range []string{`(?m)^limit +1\.16GiB +9\.97 +0\.0%`, `(?m)^classic bloom +1\.67GiB +14\.38 +44\.`, `(?m)^bloom\(`} {
 		if !regexp.MustCompile(want).MatchString(out) {
 			t.Errorf("no %s in\n%s", want, out)
 		}
@@ -102,7 +102,7 @@ func TestFilterSize(t *testing.T) {
 		}
 	}
 	// What a billion keys take at 0.001%: not the 120 MB that some tutorials claim.
-	const classic = `(?m)^classic bloom +2\.79 GiB +23\.96 `
+	const classic = `(?m)^classic bloom +2\.79GiB +23\.96 `
 	if out := mustSift(t, "", "filter", "size", "--keys", "1e9", "--fpr", "0.001%"); !regexp.MustCompile(classic).MatchString(out) {
 		t.Errorf("no %s in\n%s", classic, out)
 	}

@@ -1,4 +1,4 @@
-// Package bytesize reads sizes on command lines, such as 64MiB.
+// Package bytesize reads and writes sizes as on command lines, such as 64MiB.
 package bytesize
 
 import (
@@ -15,7 +15,8 @@ var units = []struct {
 	name  string
 	bytes float64
 }{
-	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"B", 1}, {"", 1},
+	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}, {"PiB", 1 << 50}, {"EiB", 1 << 60},
+	{"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1}, {"", 1},
 }
 
 // UnmarshalText reads a size such as 64MiB, 1.5GB or 4096.
@@ -44,4 +45,25 @@ func (s Size) MarshalText() ([]byte, error) {
 		return fmt.Appendf(nil, "%dMiB", s>>20), nil
 	}
 	return fmt.Appendf(nil, "%d", int64(s)), nil
+}
+
+// String writes a size for people: with a binary unit and about three digits, such as 1.50MiB.
+func (s Size) String() string {
+	if s < 1<<10 {
+		return strconv.FormatInt(int64(s), 10) + "B"
+	}
+	x, unit := float64(s), ""
+	for _, unit = range []string{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"} {
+		if x /= 1 << 10; x < 999.5 {
+			break
+		}
+	}
+	decimals := 0
+	switch {
+	case x < 9.995:
+		decimals = 2
+	case x < 99.95:
+		decimals = 1
+	}
+	return strconv.FormatFloat(x, 'f', decimals, 64) + unit
 }

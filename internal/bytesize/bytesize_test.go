@@ -30,3 +30,20 @@ func TestSize(t *testing.T) {
 		}
 	}
 }
+
+func TestString(t *testing.T) {
+	for size, want := range map[Size]string{
+		0: "0B", 1023: "1023B", 1024: "1.00KiB", 10 << 10: "10.0KiB", 1023 << 10: "1.00MiB", 100 << 20: "100MiB",
+		99_999 << 10: "97.7MiB", 1 << 40: "1.00TiB", 1<<63 - 1: "8.00EiB", -1: "-1B",
+	} {
+		if got := size.String(); got != want {
+			t.Errorf("%d is written as %s, want %s", int64(size), got, want)
+		}
+	}
+	for size := Size(1); size < 1<<60; size = size*5 + 1 {
+		var got Size
+		if err := got.UnmarshalText([]byte(size.String())); err != nil || float64(got) < 0.99*float64(size) || float64(got) > 1.01*float64(size) {
+			t.Errorf("%d is written as %s and read as %d, %v", int64(size), size, int64(got), err)
+		}
+	}
+}

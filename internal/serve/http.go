@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/internal/bytesize"
 )
 
 // listenHTTP starts to serve the status page and /metrics.
@@ -314,25 +315,15 @@ func share(part, whole uint64) float64 {
 }
 
 func formatBytes(v any) string {
-	var n float64
 	switch v := v.(type) {
 	case uint64:
-		n = float64(v)
+		return bytesize.Size(v).String()
 	case int64:
-		n = float64(v)
+		return bytesize.Size(v).String()
 	case int:
-		n = float64(v)
+		return bytesize.Size(v).String()
 	}
-	for _, unit := range []string{"B", "KiB", "MiB", "GiB"} {
-		if n < 1024 {
-			if unit == "B" {
-				return fmt.Sprintf("%.0f B", n)
-			}
-			return fmt.Sprintf("%.1f %s", n, unit)
-		}
-		n /= 1024
-	}
-	return fmt.Sprintf("%.1f TiB", n)
+	return fmt.Sprint(v)
 }
 
 func formatRate(v float64) string {

@@ -29,7 +29,7 @@ var sections = []section{
 	}},
 	{"Memory", false, func(c *client, v *figures, b *strings.Builder) {
 		fmt.Fprintf(b, "used_memory:%d\r\nused_memory_human:%s\r\nused_memory_rss:%d\r\nused_memory_peak:%d\r\nfilter_memory:%d\r\nmaxmemory:%d\r\nmaxmemory_policy:noeviction\r\nmem_fragmentation_ratio:1.00\r\nstore_memory:%d\r\n",
-			v.HeapBytes, strings.ReplaceAll(formatBytes(v.HeapBytes), " ", ""), v.SystemBytes, v.SystemBytes, v.FilterBytes, c.srv.cfg.FilterBytes, v.StoreMemory)
+			v.HeapBytes, formatBytes(v.HeapBytes), v.SystemBytes, v.SystemBytes, v.FilterBytes, c.srv.cfg.FilterBytes, v.StoreMemory)
 	}},
 	{"Persistence", false, func(c *client, v *figures, b *strings.Builder) {
 		fmt.Fprintf(b, "loading:0\r\nasync_loading:0\r\nrdb_changes_since_last_save:0\r\nrdb_bgsave_in_progress:0\r\nrdb_last_save_time:%d\r\nrdb_last_bgsave_status:ok\r\naof_enabled:1\r\naof_rewrite_in_progress:0\r\naof_last_bgrewrite_status:ok\r\nappendfsync:%s\r\naof_last_write_status:%s\r\nsyncs:%d\r\ncheckpoints:%d\r\n",
