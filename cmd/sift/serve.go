@@ -32,7 +32,7 @@ type serveCmd struct {
 	CacheMemory  bytesize.Size `default:"64MiB" placeholder:"BYTES" help:"Memory for the store's block cache (${default})."`
 	ClientMemory bytesize.Size `default:"256MiB" placeholder:"BYTES" help:"Memory for requests and replies of all clients together, including garbage (${default})."`
 	MaxClients   int           `default:"10000" placeholder:"N" help:"Maximum number of connections (${default})."`
-	MaxValue     bytesize.Size `default:"64MiB" placeholder:"BYTES" help:"Maximum size of a key or value, up to 512MiB (${default})."`
+	MaxValue     bytesize.Size `default:"64MiB" placeholder:"BYTES" help:"Maximum size of a value, up to 512MiB (${default}). Keys have at most 1MiB."`
 	NoLoops      bool          `help:"Serve each client with a goroutine, even on Linux, where event loops are the default."`
 	Timeout      time.Duration `default:"0s" help:"Close connections that have been idle for this long. 0s: never (${default})."`
 	Dir          string        `arg:"" help:"The database. It is created if it is missing."`

@@ -298,6 +298,10 @@ func (c *client) admit(cmd *command, args [][]byte) bool {
 		c.reject(cmd, errReadOnly.Error())
 		return false
 	}
+	if cmd.flags&isWrite != 0 && cmd.hasLongKey(args) {
+		c.reject(cmd, "ERR key is longer than 1MiB")
+		return false
+	}
 	return c.srv.cfg.Group == nil || c.route(cmd, args)
 }
 

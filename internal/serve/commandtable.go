@@ -1,6 +1,8 @@
 package serve
 
 import (
+	"iter"
+	"slices"
 	"sort"
 	"strings"
 )
@@ -138,6 +140,39 @@ func (cmd *command) keyPlaces() (first, last, step int) {
 	return 1, 1, 1
 }
 
+// maxKeyBytes is the maximum length of the keys that commands can create. Of each table the store
+// keeps the first and the last key in memory, and it copies these for each flush and compaction: with
+// 16 keys of 16 MiB it took 5 GB.
+const maxKeyBytes = 1 << 20
+
+// hasLongKey reports whether the command might create a key that is too long.
+func (cmd *command) hasLongKey(args [][]byte) bool {
+	if !slices.ContainsFunc(args, func(a []byte) bool { return len(a) > maxKeyBytes }) || cmd.name == "del" || cmd.name == "unlink" {
+		return false
+	}
+	for key := range cmd.keys(args) {
+		if len(key) > maxKeyBytes {
+			return true
+		}
+	}
+	return false
+}
+
+// keys returns the keys among the arguments of a call.
+func (cmd *command) keys(args [][]byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		first, last, step := cmd.keyPlaces()
+		if last < 0 {
+			last += len(args)
+		}
+		for i := first; first > 0 && i <= min(last, len(args)-1); i += step { // HELP, a subcommand, has no keys
+			if !yield(args[i]) {
+				return
+			}
+		}
+	}
+}
+
 // noKeys reports whether a command has no key arguments.
 func (cmd *command) noKeys() bool {
 	switch cmd.name {
@@ -163,18 +198,14 @@ func commandGetKeys(c *client, args [][]byte) {
 		c.w.Error("ERR Invalid number of arguments specified for command")
 		return
 	}
-	first, last, step := cmd.keyPlaces()
-	if last < 0 {
-		last += len(args)
-	}
-	last = min(last, len(args)-1) // a subcommand such as HELP has no keys
-	if first == 0 || last < first {
+	keys := slices.Collect(cmd.keys(args))
+	if len(keys) == 0 {
 		c.w.Error("ERR The command has no key arguments")
 		return
 	}
-	c.w.Array((last-first)/step + 1)
-	for i := first; i <= last; i += step {
-		c.w.Bulk(args[i])
+	c.w.Array(len(keys))
+	for _, key := range keys {
+		c.w.Bulk(key)
 	}
 }
 

@@ -85,3 +85,32 @@ func TestCommandGetKeysOfSubcommands(t *testing.T) {
 		t.Errorf("OBJECT ENCODING k: %v", got)
 	}
 }
+
+// Commands do not create keys of more than maxKeyBytes, but read and delete those that are there.
+func TestLongKeys(t *testing.T) { everyWay(t, testLongKeys) }
+
+func testLongKeys(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo, MaxBulkBytes: 4 << 20, RequestBytes: 64 << 20})
+	c := dial(t, s)
+	longest, tooLong := strings.Repeat("k", maxKeyBytes), strings.Repeat("k", maxKeyBytes+1)
+	if got := c.do("SET", longest, "v"); got != simple("OK") {
+		t.Fatalf("SET of the longest key: %v", got)
+	}
+	for _, call := range [][]string{
+		{"SET", tooLong, "v"}, {"SET", tooLong, "v", "EX", "10"}, {"MSET", "a", "v", tooLong, "v"}, {"INCR", tooLong}, {"RENAME", longest, tooLong},
+		{"COPY", longest, tooLong}, {"BITOP", "AND", tooLong, longest}, {"BF.ADD", tooLong, "x"}, {"CF.ADD", tooLong, "x"},
+	} {
+		wantReply(t, c.do(call...), "-ERR key is longer than 1MiB")
+	}
+	wantReply(t, c.do("MULTI"), "+OK")
+	wantReply(t, c.do("SET", tooLong, "v"), "-ERR key is longer")
+	wantReply(t, c.do("EXEC"), "-EXECABORT")
+	for _, call := range [][]string{{"GET", tooLong}, {"DEL", tooLong}, {"EXISTS", tooLong}, {"APPEND", "a", tooLong}} {
+		if got, failed := c.do(call...).(failure); failed {
+			t.Errorf("%s: %v", call[0], got)
+		}
+	}
+	if got := c.do("DBSIZE"); got != int64(2) {
+		t.Errorf("%v keys, want 2", got)
+	}
+}

@@ -106,12 +106,8 @@ func (s *Server) largest(cmd *command, args [][]byte) (size int64) {
 	if !s.largeValues.any.Load() {
 		return size
 	}
-	first, last, step := cmd.keyPlaces()
-	if last < 0 {
-		last += len(args)
-	}
-	for i := first; first > 0 && i <= min(last, len(args)-1); i += step {
-		if n := s.largeValues.at(s.seed, args[i]).Load(); n > 0 {
+	for key := range cmd.keys(args) {
+		if n := s.largeValues.at(s.seed, key).Load(); n > 0 {
 			size = max(size, 1<<n)
 		}
 	}

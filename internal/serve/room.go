@@ -75,18 +75,14 @@ func (c *client) mostWritten(cmd *command, args [][]byte, size int64) int64 {
 	case cmd.name == "bf.madd", cmd.name == "bf.insert", cmd.name == "cf.insert", cmd.name == "cf.insertnx":
 		return lastKeyCopies*int64(len(args[1])) + argBytes // parts bounds the items
 	}
-	first, last, step := cmd.keyPlaces()
-	if last < 0 {
-		last += len(args)
+	var last int64
+	for key := range cmd.keys(args) {
+		last = int64(len(key))
+		size += last
 	}
-	key := int64(0)
-	for i := first; first > 0 && i <= min(last, len(args)-1); i += step {
-		key = int64(len(args[i]))
-		size += key
-	}
-	size += (lastKeyCopies - 2) * key
+	size += (lastKeyCopies - 2) * last
 	if cmd.name == "move" {
-		size += (mostCopies - lastKeyCopies) * key
+		size += (mostCopies - lastKeyCopies) * last
 	}
 	if cmd.flags&rewrites != 0 {
 		size += c.srv.longestValue()

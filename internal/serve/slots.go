@@ -61,15 +61,8 @@ func (c *client) slotOf(cmd *command, args [][]byte) (slot int, ok bool) {
 
 // slot returns the slot of a command's keys, which must be slot unless that is -1.
 func (cmd *command) slot(args [][]byte, slot int) (int, bool) {
-	first, last, step := cmd.keyPlaces()
-	if last < 0 {
-		last += len(args)
-	}
-	if first == 0 {
-		return slot, true
-	}
-	for i := first; i <= min(last, len(args)-1); i += step {
-		of := keySlot(args[i])
+	for key := range cmd.keys(args) {
+		of := keySlot(key)
 		if slot >= 0 && of != slot {
 			return slot, false
 		}
