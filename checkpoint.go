@@ -11,8 +11,11 @@ import (
 
 // checkpoint implements Checkpoint.
 func (d *DB) checkpoint(dir string) (err error) {
-	if d.opts.ReadOnly {
+	switch {
+	case d.opts.ReadOnly:
 		return ErrReadOnly
+	case d.closed.Load():
+		return ErrClosed
 	}
 	if err := d.fs.MkdirAll(dir); err != nil {
 		return err
@@ -65,8 +68,8 @@ func (d *DB) checkpoint(dir string) (err error) {
 }
 
 // flushedVersion flushes, and returns a version, with a reference, that has the contents of the
-// database at some moment since then. DeleteRange drops no tables meanwhile: the version would have
-// its effect, but could lack writes that came after the flush and before it.
+// database at some moment since then. DeleteRange drops no tables meanwhile: the version would
+// reflect the drop, but could lack writes made between the flush and the drop.
 func (d *DB) flushedVersion() (*manifest.Version, error) {
 	d.snapshots.keepTables(1)
 	defer d.snapshots.keepTables(-1)

@@ -207,17 +207,21 @@ func TestClosed(t *testing.T) {
 	_, prefixErr := db.HasPrefix([]byte("k"))
 	_, buildErr := db.BuildFilters(context.Background())
 	_, planErr := db.PlanFilters(1 << 20)
+	missing := filepath.Join(t.TempDir(), "missing")
 	for name, err := range map[string]error{
 		"Get": getErr, "Has": hasErr, "GetMany": manyErr, "NewIter": iterErr, "Snapshot.Get": snapErr,
 		"HasRange": rangeErr, "HasRanges": rangesErr, "HasPrefix": prefixErr, "BuildFilters": buildErr, "PlanFilters": planErr,
 		"View": db.View([]byte("k1"), func([]byte) error { return nil }),
 		"Put":  db.Put(nil, nil, nil), "Delete": db.Delete(nil, nil), "Flush": db.Flush(),
 		"Compact": db.Compact(context.Background(), nil, nil), "Close": db.Close(),
-		"Checkpoint": db.Checkpoint(t.TempDir()),
+		"Checkpoint": db.Checkpoint(missing), "DeleteRange": db.DeleteRange(context.Background(), nil, []byte{}),
 	} {
 		if !errors.Is(err, sift.ErrClosed) {
 			t.Errorf("%s on a closed database: %v", name, err)
 		}
+	}
+	if _, err := os.Stat(missing); err == nil {
+		t.Error("Checkpoint of a closed database creates the directory")
 	}
 	if m := db.Metrics(); m.Gets != 0 || m.LastSequence != 0 || db.Tables() != nil {
 		t.Error("a closed database has metrics or tables")

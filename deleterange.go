@@ -13,8 +13,11 @@ import (
 
 // deleteRange implements DeleteRange.
 func (d *DB) deleteRange(ctx context.Context, from, to []byte) error {
-	if d.opts.ReadOnly {
+	switch {
+	case d.opts.ReadOnly:
 		return ErrReadOnly
+	case d.closed.Load():
+		return ErrClosed
 	}
 	if to != nil && bytes.Compare(from, to) >= 0 {
 		return nil
@@ -73,9 +76,10 @@ type rangeDeletion struct {
 const (
 	// maxFoundBytes is the total length of keys after which a step stops searching.
 	maxFoundBytes = 8 << 20
-	// maxSearchBytes is the size of the entries after which it does: compactions wait meanwhile.
+	// maxSearchBytes is the size of the entries after which a step stops searching, since
+	// compactions wait meanwhile.
 	maxSearchBytes = 32 << 20
-	// checkBytes is the size of the entries after which it checks whether the context has ended.
+	// checkBytes is the size of the entries after which a step checks whether ctx has ended.
 	checkBytes = 64 << 10
 	// deleteBatchBytes is the size at which a batch of deletions is written.
 	deleteBatchBytes = 256 << 10

@@ -22,6 +22,9 @@ func (d *DB) ingest(ctx context.Context, ops iter.Seq2[Op, error]) error {
 	case d.closed.Load():
 		return ErrClosed
 	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	r := &commit{wake: make(chan bool, 1)}
 	r.alone = func() error { return d.commit.ingest(ctx, ops) }
 	return d.commit.enqueue(r, nil, true)

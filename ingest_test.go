@@ -433,6 +433,11 @@ func TestIngestFails(t *testing.T) {
 	if err := db.Ingest(ctx, seq()); !errors.Is(err, sift.ErrClosed) {
 		t.Errorf("Ingest after Close: %v", err)
 	}
+	canceled, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := mustOpen(t, "/other", o).Ingest(canceled, seq()); !errors.Is(err, context.Canceled) {
+		t.Errorf("Ingest of nothing with a canceled context: %v", err)
+	}
 	o.ReadOnly = true
 	db = mustOpen(t, "/db", o)
 	defer db.Close()
