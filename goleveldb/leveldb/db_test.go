@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/syndtr/goleveldb/leveldb/cache"
 	"github.com/syndtr/goleveldb/leveldb/comparer"
 	"github.com/syndtr/goleveldb/leveldb/errors"
 	"github.com/syndtr/goleveldb/leveldb/filter"
@@ -302,6 +303,12 @@ func TestStats(t *testing.T) {
 	}
 }
 
+// uncomparable is a Cacher that cannot be the key of a map.
+type uncomparable struct {
+	cache.Cacher
+	_ []int
+}
+
 // TestSharedCache checks that databases with one Cacher share one block cache.
 func TestSharedCache(t *testing.T) {
 	o := &opt.Options{BlockCacher: opt.NewLRU(1 << 20), WriteBuffer: 64 << 10}
@@ -316,6 +323,12 @@ func TestSharedCache(t *testing.T) {
 	}
 	if dbs[0].blocks != dbs[1].blocks || len(sharedCaches.by) != 1 {
 		t.Error("the databases have two block caches")
+	}
+	own := &opt.Options{BlockCacher: opt.PassthroughCacher(uncomparable{Cacher: cache.NewLRU(1 << 20)})}
+	if db, err := Open(storage.NewMemStorage(), own); err != nil {
+		t.Fatal(err)
+	} else if err := db.Close(); err != nil || db.blocks == nil || len(sharedCaches.by) != 1 {
+		t.Errorf("a Cacher that cannot be compared: %v, %d caches", err, len(sharedCaches.by))
 	}
 	if db, err := Open(storage.NewMemStorage(), &opt.Options{DisableBlockCache: true}); err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"reflect"
 	"strings"
 	"sync"
 
@@ -67,7 +68,7 @@ func storeOptions(o *opt.Options, stor storage.Storage) (so *sift.Options, block
 
 // sharedCache is the block cache of all databases with the same cache.Cacher.
 type sharedCache struct {
-	cacher cache.Cacher
+	cacher cache.Cacher // nil if it cannot be compared: then one database has the cache
 	cache  *sift.BlockCache
 	users  int
 }
@@ -86,6 +87,9 @@ func blockCache(o *opt.Options) *sharedCache {
 	if cacher == nil || cacher.Capacity() <= 0 {
 		return nil
 	}
+	if !reflect.ValueOf(cacher).Comparable() { // cannot be recognized again
+		return &sharedCache{cache: sift.NewBlockCache(int64(cacher.Capacity()))}
+	}
 	sharedCaches.Lock()
 	defer sharedCaches.Unlock()
 	c := sharedCaches.by[cacher]
@@ -102,7 +106,7 @@ func blockCache(o *opt.Options) *sharedCache {
 
 // release drops the cache when its last user releases it.
 func (c *sharedCache) release() {
-	if c == nil {
+	if c == nil || c.cacher == nil {
 		return
 	}
 	sharedCaches.Lock()
