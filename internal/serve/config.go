@@ -22,8 +22,8 @@ import (
 	"github.com/siftdb/sift/internal/redisbloom"
 )
 
-// Fsync selects when a write is synced, by Redis' names: until then a power cut may lose it. A
-// crash of the server alone loses no acknowledged write with any of them.
+// Fsync selects when a write is synced; the names are those of Redis. Until then a power cut may
+// lose the write. A crash of the server alone never loses an acknowledged write.
 type Fsync int32
 
 const (
@@ -70,7 +70,7 @@ type Config struct {
 	TLS *tls.Config
 	// Fsync selects when writes are synced. Default: FsyncAlways.
 	Fsync Fsync
-	// Layout is the layout of new Bloom filters.
+	// Layout is the layout of new Bloom filters. Default: redisbloom.Redis.
 	Layout redisbloom.Layout
 	// FilterBytes bounds the memory of all filters. Default: 1 GiB.
 	FilterBytes int64
@@ -153,8 +153,17 @@ func (c Config) resolve() (Config, error) {
 	if c.Group != nil {
 		c.Fsync, c.NoLoops = FsyncAlways, true
 	}
-	if c.FilterBytes < 0 || c.RequestBytes < 1<<16 || c.MaxClients < 1 || c.MaxBulkBytes < 1<<10 || c.IdleTimeout < 0 || c.AuthTimeout < 0 || c.WriteTimeout < 0 {
-		return c, errors.New("serve: a limit is negative or too small")
+	for _, limit := range []struct {
+		name     string
+		is, from int64
+	}{
+		{"FilterBytes", c.FilterBytes, 0}, {"RequestBytes", c.RequestBytes, 1 << 16}, {"MaxClients", int64(c.MaxClients), 1},
+		{"MaxBulkBytes", int64(c.MaxBulkBytes), 1 << 10}, {"IdleTimeout", int64(c.IdleTimeout), 0},
+		{"AuthTimeout", int64(c.AuthTimeout), 0}, {"WriteTimeout", int64(c.WriteTimeout), 0},
+	} {
+		if limit.is < limit.from {
+			return c, fmt.Errorf("serve: %s is %d, and must be at least %d", limit.name, limit.is, limit.from)
+		}
 	}
 	if c.MaxBulkBytes > longestBulk {
 		return c, errors.New("serve: MaxBulkBytes must be at most 512 MiB")

@@ -106,9 +106,9 @@ func testFiguresAgree(t *testing.T) {
 		{"store_gets", "store_gets_total", 3000},
 		{"store_block_reads", "store_block_reads_total", 1},
 		{"store_cache_hits", "store_cache_hits_total", 1},
-		{"store_filter_asked", "store_filter_asked_total", 1000},
-		{"store_filter_saved", "store_filter_saved_total", 900},
-		{"store_filter_false", "store_filter_false_total", 0},
+		{"store_filter_probes", "store_filter_probes_total", 1000},
+		{"store_filter_reads_saved", "store_filter_reads_saved_total", 900},
+		{"store_filter_false_positives", "store_filter_false_positives_total", 0},
 		{"store_table_bytes", `level_bytes{level="0"}`, 1000},
 	} {
 		a := number(find(info, "(?m)^"+n.info+`:(\d+)\r$`))
@@ -133,7 +133,7 @@ func testFiguresAgree(t *testing.T) {
 		t.Helper()
 		return uint64(number(find(info, "(?m)^"+name+`:(\d+)\r$`)))
 	}
-	probes, saved := value("store_filter_asked"), value("store_filter_saved")
+	probes, saved := value("store_filter_probes"), value("store_filter_reads_saved")
 	for label, want := range map[string]string{
 		"clients":            formatCount(value("connected_clients")),
 		"commands":           formatCount(value("total_commands_processed")),

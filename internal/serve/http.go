@@ -107,10 +107,10 @@ var (
 	filterN        = prometheus.NewDesc("sift_filter_items", "Items in a filter.", perFilter, nil)
 	filterFPR      = prometheus.NewDesc("sift_filter_expected_fpr", "Expected false positive rate of a filter.", perFilter, nil)
 	filterSeen     = prometheus.NewDesc("sift_filter_observed_fpr", "Observed false positive rate of a filter.", perFilter, nil)
-	groupLag       = prometheus.NewDesc("sift_group_lag_entries", "Log entries that a node of the group lacks, as its leader knows.", []string{"node"}, nil)
+	groupLag       = prometheus.NewDesc("sift_group_lag_entries", "Log entries that a node of the group lacks, as far as its leader knows.", []string{"node"}, nil)
 	shardLeads     = prometheus.NewDesc("sift_shard_leads", "Whether the node leads the group of these slots.", []string{"slots"}, nil)
 	shardNodes     = prometheus.NewDesc("sift_shard_nodes", "Nodes of the group of these slots.", []string{"slots"}, nil)
-	shardLag       = prometheus.NewDesc("sift_shard_lag_entries", "Log entries that a node of the group of these slots lacks, as its leader knows.", []string{"slots", "node"}, nil)
+	shardLag       = prometheus.NewDesc("sift_shard_lag_entries", "Log entries that a node of the group of these slots lacks, as far as its leader knows.", []string{"slots", "node"}, nil)
 	levelBytes     = prometheus.NewDesc("sift_level_bytes", "Size of a level of the store.", []string{"level"}, nil)
 )
 
@@ -164,9 +164,9 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	one("store_gets_total", "Lookups in the store.", counter, float64(v.StoreGets))
 	one("store_block_reads_total", "Blocks that lookups read from disk.", counter, float64(v.StoreBlockReads))
 	one("store_cache_hits_total", "Blocks found in the block cache.", counter, float64(v.StoreCacheHits))
-	one("store_filter_asked_total", "Probes of table filters.", counter, float64(v.FilterProbes))
-	one("store_filter_saved_total", "Table reads saved by a filter.", counter, float64(v.FilterSaved))
-	one("store_filter_false_total", "False positives of table filters.", counter, float64(v.FilterFalse))
+	one("store_filter_probes_total", "Probes of table filters.", counter, float64(v.FilterProbes))
+	one("store_filter_reads_saved_total", "Table reads saved by a filter.", counter, float64(v.FilterSaved))
+	one("store_filter_false_positives_total", "False positives of table filters.", counter, float64(v.FilterFalse))
 	one("store_memory_bytes", "Memory of the store.", gauge, float64(v.StoreMemory))
 	if c.s.cfg.Group != nil {
 		if c.s.shards != nil {

@@ -93,14 +93,14 @@ var sections = []section{
 		}
 	}},
 	{"Store", false, func(c *client, v *figures, b *strings.Builder) {
-		fmt.Fprintf(b, "store_gets:%d\r\nstore_block_reads:%d\r\nstore_cache_hits:%d\r\nstore_filter_asked:%d\r\nstore_filter_saved:%d\r\nstore_filter_false:%d\r\nstore_tables:%d\r\nstore_table_bytes:%d\r\nstore_table_entries:%d\r\n",
+		fmt.Fprintf(b, "store_gets:%d\r\nstore_block_reads:%d\r\nstore_cache_hits:%d\r\nstore_filter_probes:%d\r\nstore_filter_reads_saved:%d\r\nstore_filter_false_positives:%d\r\nstore_tables:%d\r\nstore_table_bytes:%d\r\nstore_table_entries:%d\r\n",
 			v.StoreGets, v.StoreBlockReads, v.StoreCacheHits, v.FilterProbes, v.FilterSaved, v.FilterFalse, v.StoreTables, v.StoreTableBytes, v.StoreEntries)
 	}},
 	{"Filters", false, func(c *client, v *figures, b *strings.Builder) { fmt.Fprintf(b, "filters:%d\r\n", v.Filters) }},
 }
 
-// figures returns the figures that INFO shows: those of the node; in a transaction, of the stores
-// only that of its server.
+// figures returns the figures that INFO shows: those of the node. In a transaction, these include
+// only the store of the current server.
 func (c *client) figures() figures {
 	if !c.inExec {
 		return c.srv.root.figures()
