@@ -117,7 +117,7 @@ func (c *compareCmd) Run(s *streams) error {
 	tested := found.Compared - found.Untested
 	fmt.Fprintf(s.out, "%d of %d values changed by %g%% or more beyond noise.\n", len(found.Changes), found.Compared, c.AtLeast)
 	if tested > 0 {
-		fmt.Fprintf(s.out, "%d were tested (Mann-Whitney, 5 %%): by chance alone, up to %d of them would seem to have changed.\n", tested, (tested+19)/20)
+		fmt.Fprintf(s.out, "%d were tested (Mann-Whitney, 5%%): by chance alone, up to %d of them would seem to have changed.\n", tested, (tested+19)/20)
 	}
 	if found.Untested > 0 {
 		fmt.Fprintf(s.out, "%d have fewer than 4 rounds on a side, too few for the test: they count as changed if the ranges do not overlap.\n", found.Untested)
@@ -162,6 +162,7 @@ type readmeCmd struct {
 	Result string   `default:"results/result.json" help:"The result." type:"existingfile"`
 	Files  []string `name:"file" default:"../README.md,../docs/benchmarks.md,../docs/filters.md,../docs/speed.md" help:"The documents with the markers."`
 	Check  bool     `help:"Change nothing; fail if the tables differ from the result."`
+	Clean  bool     `help:"Also fail unless the result and all tables were measured at the same commit, without uncommitted changes."`
 	Names  bool     `help:"Only list the names of the markers."`
 }
 
@@ -173,6 +174,11 @@ func (c *readmeCmd) Run(s *streams) error {
 	tables, err := result.ReadTables(publishedTables)
 	if err != nil {
 		return err
+	}
+	if c.Clean {
+		if err := result.CheckCommits(f, tables); err != nil {
+			return err
+		}
 	}
 	blocks, err := report.Blocks(f, tables)
 	if err != nil {

@@ -127,3 +127,15 @@ func TestCompare(t *testing.T) {
 		t.Errorf("differences %q", d)
 	}
 }
+
+func TestCheckCommits(t *testing.T) {
+	for _, c := range []struct {
+		result, table string
+		good          bool
+	}{{"a", "a", true}, {"a", "b", false}, {"a+", "a+", false}, {"a, b", "a, b", false}, {"a", "a, b", false}} {
+		err := CheckCommits(New(Meta{Commit: c.result}), map[string]*Table{"x": {Commit: c.table}})
+		if (err == nil) != c.good {
+			t.Errorf("a result at %q and a table at %q: %v", c.result, c.table, err)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -16,7 +17,7 @@ import (
 // come from several runs.
 type Table struct {
 	Name    string          `json:"name"`
-	When    string          `json:"when"`   // a date for each run, unless it is that of the run before
+	When    string          `json:"when"`   // a date for each run, unless it is the previous run's
 	Commit  string          `json:"commit"` // likewise
 	Command string          `json:"command"`
 	Machine measure.Machine `json:"machine"` // of the last run
@@ -42,6 +43,20 @@ func ReadTables(path string) (map[string]*Table, error) {
 		tables[t.Name] = t
 	}
 	return tables, nil
+}
+
+// CheckCommits returns an error unless the result and all tables were measured at the same commit,
+// with nothing uncommitted.
+func CheckCommits(f *File, tables map[string]*Table) error {
+	if strings.ContainsAny(f.Meta.Commit, "+,") {
+		return fmt.Errorf("the result was measured at %s, which is not one clean commit", f.Meta.Commit)
+	}
+	for _, name := range slices.Sorted(maps.Keys(tables)) {
+		if commit := tables[name].Commit; commit != f.Meta.Commit {
+			return fmt.Errorf("table %q was measured at %s, the result at %s", name, commit, f.Meta.Commit)
+		}
+	}
+	return nil
 }
 
 // Save stores the table in a file. If add is set, its rows are added to those that the file has
