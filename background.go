@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// background is the state that the flushing and the compacting goroutine share with the
+// background is the state that the flushing and compacting goroutines share with the
 // goroutines that wait for them: pending work, and errors.
 //
 // These fields, and the read state, are modified only inside change, which wakes all waiters on

@@ -63,7 +63,7 @@ func (b *Batch) Dump() []byte {
 	return b.data[:len(b.data):len(b.data)]
 }
 
-// Load replaces the contents of the batch by those of data, in the format of Dump. It ignores
+// Load replaces the contents of the batch with those of data, in the format of Dump. It ignores
 // the sequence number, and copies data. The error matches ErrCorruption if data is damaged, and
 // ErrBatchTooLarge if data exceeds the limits of a Batch. After an error the batch is empty.
 func (b *Batch) Load(data []byte) error {

@@ -25,15 +25,15 @@ type CheckReport struct {
 	Filters         int    // tables with a usable filter
 	Faults          int    // calls of fault
 	FilterlessBytes int64  // size of the tables without a usable filter
-	// Notes are observations that are no faults, such as the torn end of a log after a crash.
+	// Notes are observations that are not faults, such as the torn end of a log after a crash.
 	Notes []string
 }
 
 // Check reads the whole database in dir and calls fault, which must not be nil, on the caller's
 // goroutine, for each fault. It verifies all checksums, the order of the entries in each table, the
 // key ranges in the MANIFEST, the levels, that each table's filter has no false negatives, and that
-// a lookup of each key finds what a scan finds. It changes nothing, and takes the lock like a
-// read-only Open, for which it may create a missing LOCK file. It returns an error only if it
+// a lookup of each key finds what a scan finds. It takes the lock like a read-only Open, and
+// changes nothing, except that it may create a missing LOCK file. It returns an error only if it
 // cannot continue, such as ctx.Err(), ErrLocked or ErrNotExist; faults are not errors.
 func Check(ctx context.Context, dir string, o *Options, fault func(error)) (CheckReport, error) {
 	opts, err := o.resolve()

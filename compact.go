@@ -114,8 +114,8 @@ func readable(plan *compact.Plan) bool {
 	return true
 }
 
-// nextWithoutFilter returns a table, with its level, that has a number below firstNew and that
-// BuildFilters must rewrite, of level from or a deeper one, or nil. It loads tables, and returns
+// nextWithoutFilter returns the first table that BuildFilters must rewrite, and its level, among
+// those in level from or deeper with a number below firstNew, or nil. It loads tables, and returns
 // ctx.Err() early when ctx ends.
 func (d *DB) nextWithoutFilter(ctx context.Context, version *manifest.Version, from int, firstNew uint64) (int, *manifest.TableMeta, error) {
 	for level := from; level < len(version.Levels); level++ {

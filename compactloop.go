@@ -16,8 +16,8 @@ import (
 //   - compactions that the tree needs, because a level is too large or a table holds mostly
 //     tombstones;
 //   - steps of jobs, which callers wait for, such as Compact;
-//   - compactions that leave reads fewer tables in level 0, when there is nothing else to do
-//     and nothing is written.
+//   - compactions that reduce the number of tables in level 0, to speed up reads, when there is
+//     nothing else to do and nothing is written.
 //
 // The first two kinds alternate while there are both, so that neither waits for more than one
 // step of the other. Several jobs take turns.

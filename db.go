@@ -19,8 +19,10 @@
 //
 // For users of pebble: Set is Put; Get copies the value, and View takes the place of Get with a
 // closer; SetBounds and SetOptions are Iter.Reset, which reads the current state unless the Iter is
-// from a Snapshot or a Tx; SeekPrefixGE is IterOptions.Prefix; an indexed batch is a Tx; Ingest
-// takes operations, and TableOps reads them from files; DeleteRange is a call, not part of a batch.
+// from a Snapshot or a Tx; iterators of one Snapshot take the place of Clone; SeekPrefixGE is
+// IterOptions.Prefix; Batch.Commit is DB.Write; an indexed batch is a Tx; Ingest takes operations,
+// and TableOps reads them from files; DeleteRange is a call, not part of a batch;
+// EstimateDiskUsage is ApproximateSize; Close does not fail if iterators or snapshots are open.
 package sift
 
 import (
@@ -57,8 +59,9 @@ import (
 //	maintain    checkpoint.go, check.go, repair.go
 
 // DB is an open database, from Open or OpenMemory. It is safe for concurrent use, even during
-// Close. After Close, methods return ErrClosed (or ErrReadOnly or ErrBatchTooLarge, if those apply
-// too), and methods without an error return zero values.
+// Close. After Close, methods return ErrClosed (or ErrReadOnly, ErrBatchTooLarge or ctx.Err(), if
+// those apply too). Methods without an error return zero values, except Snapshot and Scan: what
+// they return fails with ErrClosed.
 //
 // Lookups wait neither for writes nor for flushes or compactions. Writes take effect one after
 // another, in an order that all readers see and that recovery preserves. Writes that arrive
@@ -242,7 +245,7 @@ func (d *DB) HasRange(from, to []byte) (bool, error) {
 	return d.hasAny(&IterOptions{LowerBound: from, UpperBound: to}, latest)
 }
 
-// HasRanges is HasRange for many ranges, in any order, all of the same state. has[i] is the
+// HasRanges is HasRange for many ranges, in any order, all in the same state. has[i] is the
 // result for ranges[i]. On error it returns no results; the errors are those of Get, without
 // ErrNotFound.
 func (d *DB) HasRanges(ranges []KeyRange) (has []bool, err error) { return d.hasRanges(ranges, latest) }
@@ -271,7 +274,7 @@ func (d *DB) NewIter(o *IterOptions) (*Iter, error) {
 //
 // The slices of an Entry must not be modified, and are valid until the next iteration of the
 // loop. Each loop over the sequence opens an iterator over the state at that moment, and closes
-// it at the end. o must not be modified while the sequence is in use.
+// it when the loop ends, early or not. o must not be modified while the sequence is in use.
 func (d *DB) Scan(o *IterOptions) iter.Seq2[Entry, error] {
 	return scan(func() (*Iter, error) { return d.NewIter(o) })
 }
@@ -313,11 +316,11 @@ func (d *DB) writePooled(b *Batch, o *WriteOptions) error {
 	return err
 }
 
-// Write applies the operations of a batch atomically. Reads that begin after it returns see them. A
-// nil o means Sync. Write does not modify the batch; the caller can then modify it, Reset it, or
-// write it again. An empty batch is not written, and syncs nothing: to make earlier writes with
-// NoSync durable, call Flush. Write may wait while flushes or compactions are behind, see
-// Options.L0Tables, and for an Ingest.
+// Write applies the operations of a batch atomically. Reads that begin after it returns see them.
+// With Sync, no read sees them before they are durable. A nil o means Sync. Write does not modify
+// the batch; the caller can then modify it, Reset it, or write it again. An empty batch is not
+// written, and syncs nothing: to make earlier writes with NoSync durable, call Flush. Write may
+// wait while flushes or compactions are behind (see Options.L0Tables), and while an Ingest runs.
 //
 // Write returns ErrBatchTooLarge, with nothing written, if the batch is too large;
 // ErrTryAgain, with nothing written, if there is no room for it at the moment; ErrReopen if
@@ -339,7 +342,7 @@ func (d *DB) Write(b *Batch, o *WriteOptions) error {
 }
 
 // DeleteRange deletes the keys in [from, to); nil means no bound. It drops tables that lie wholly
-// within the range by one edit of the MANIFEST, without reading their entries, and removes their
+// within the range with one edit of the MANIFEST, without reading their entries, and removes their
 // files before it returns, except those that something still uses: an older iterator, a Checkpoint,
 // a flush, or the loading of filters. It deletes other keys one by one, in batches, and also the
 // keys of tables from which an open snapshot or transaction can still see something.
@@ -368,11 +371,12 @@ func (d *DB) DeleteRange(ctx context.Context, from, to []byte) error {
 // call methods that write or wait for writes, which would wait for Ingest: Put, Delete, Write,
 // Flush, Compact, DeleteRange, Ingest, Checkpoint, Close, and the commit of a transaction. If ops
 // panics, nothing is applied, and the panic propagates. ctx is checked between operations; it
-// interrupts neither ops nor the wait for another Ingest.
+// interrupts neither ops, nor the flush, nor the wait for another Ingest.
 //
-// Ingest returns an error that ops yields, an error if the keys do not ascend, ctx.Err() when ctx
-// ends, errors of the file system, and those of Flush. After ErrReopen, the next Open decides
-// whether the operations are applied; after any other error none of them is.
+// Ingest returns an error that ops yields, an error if the keys do not ascend or an operation is
+// too large, ctx.Err() when ctx ends, errors of the file system, and those of Flush. After
+// ErrReopen, the next Open decides whether the operations are applied; after any other error none
+// of them is.
 func (d *DB) Ingest(ctx context.Context, ops iter.Seq2[Op, error]) error {
 	return d.ingest(ctx, ops)
 }
@@ -397,10 +401,11 @@ func (d *DB) Flush() error {
 // and every table in the range has the filter of its level. Compact does not rewrite a table only
 // to add prefixes or a range filter. If from is after to, Compact only flushes.
 //
-// Compact ends even under a constant stream of writes, since it ignores what is written after
-// the flush. It works in steps, interleaved with automatic compactions. When ctx ends it
-// returns ctx.Err(). Other errors are those of Flush, of the file system, and of Get for a table
-// that cannot be read. After an error, the effects of completed steps remain.
+// Compact ends even under a constant stream of writes, since it ignores what is written after the
+// flush. It works in steps, interleaved with automatic compactions. When ctx ends it returns
+// ctx.Err(). Other errors are those of Flush, of the file system, and of Get for a table that
+// cannot be read. After an error, the effects of completed steps remain. The files of the old
+// tables are removed in the background, when no iterator uses them any more.
 func (d *DB) Compact(ctx context.Context, from, to []byte) error {
 	if err := d.flushBefore(ctx); err != nil {
 		return err
@@ -417,7 +422,7 @@ func (d *DB) Compact(ctx context.Context, from, to []byte) error {
 // Options.KeyedFilters is set and the secret may not be read. After an error, completed tables
 // remain. BuildFilters does not rewrite a table only to add prefixes or a range filter. It skips
 // tables that cannot be read; DB.Tables reports them. If tables of level 0 can be compacted only
-// together with such a table, BuildFilters rewrites all others and then returns its error.
+// together with such a table, BuildFilters rewrites all others and then returns that table's error.
 func (d *DB) BuildFilters(ctx context.Context) (rewritten int, err error) {
 	return d.buildFilters(ctx)
 }
@@ -455,14 +460,14 @@ func (d *DB) Begin(o *TxOptions) (*Tx, error) {
 	return d.begin(o)
 }
 
-// Checkpoint creates a second database in dir, which must be missing or empty. It has the contents
-// of this database at some moment during the call, including writes that had not been flushed or
-// synced, and is durable when Checkpoint returns nil. Reads and writes continue meanwhile. Tables
-// are hard links, so Checkpoint is fast and takes no space until the two databases diverge; dir
-// must be on the same file system, that of Options.FS, which must support hard links. The secret of
-// KeyedFilters is copied. After an error dir may contain files, and is not usable as a database:
-// empty it before another attempt. Errors are those of Flush and of the file system, and ErrExists
-// if dir is not empty.
+// Checkpoint creates a second database in dir, which must be empty, or is created with its parents
+// if it is missing. The second database has the contents of this database at some moment during the
+// call, including writes that had not been flushed or synced, and is durable when Checkpoint
+// returns nil. Reads and writes continue meanwhile. Tables are hard links, so Checkpoint is fast
+// and takes no space until the two databases diverge. dir must be in Options.FS, on the volume of
+// this database, and the file system must support hard links. The secret of KeyedFilters is copied.
+// After an error dir may contain files, and is not usable as a database: empty it before another
+// attempt. Errors are those of Flush and of the file system, and ErrExists if dir is not empty.
 func (d *DB) Checkpoint(dir string) error {
 	return d.checkpoint(dir)
 }

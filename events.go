@@ -14,7 +14,8 @@ type Events struct {
 	// Compacted: tables were merged into the next level, moved there, or rewritten in
 	// place.
 	Compacted func(CompactionEvent)
-	// Stalled: a write was delayed because flushes or compactions were behind.
+	// Stalled: a write is about to be delayed, or has waited, because flushes or compactions are
+	// behind. Writes that are committed together count as one.
 	Stalled func(StallEvent)
 	// Failed: a flush or compaction failed and will be retried; the log or the MANIFEST
 	// failed and the database takes no more writes; a table that was loaded in the background
@@ -34,7 +35,7 @@ type FlushEvent struct {
 // CompactionEvent describes a compaction.
 type CompactionEvent struct {
 	From, To int    // levels; the same if tables were rewritten in place
-	Moved    bool   // a table was moved to the next level unchanged
+	Moved    bool   // a table was moved to the next level unchanged; Read, Written and Took are 0
 	Inputs   int    // tables read
 	Outputs  int    // tables written
 	Read     uint64 // bytes
@@ -44,8 +45,8 @@ type CompactionEvent struct {
 
 // StallEvent describes a write stall.
 type StallEvent struct {
-	Stopped bool // the write had to wait for a flush or compaction; otherwise it was delayed
-	Took    time.Duration
+	Stopped bool          // the write had to wait for a flush or compaction; or it will be delayed
+	Took    time.Duration // duration of the wait or of the delay
 }
 
 func (e *Events) flushed(f FlushEvent) {

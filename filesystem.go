@@ -13,7 +13,7 @@ import (
 // FS is a file system for databases; see Options.FS. Names are paths in the host's syntax. All
 // methods must be safe for concurrent use.
 //
-//	Create(name string) (File, error)      a new empty file, replacing an existing one
+//	Create(name string) (File, error)      a new empty file, replacing, not truncating, an old one
 //	Open(name string) (File, error)        a file for reading
 //	Remove(name string) error              a file or an empty directory
 //	Rename(oldname, newname string) error  replaces an existing file
@@ -24,10 +24,13 @@ import (
 //	SyncDir(dir string) error              makes creations, renames and removals durable
 //	Lock(name string, exclusive bool) (io.Closer, error)
 //
-// Link fails if newname exists. Lock does not wait: if the lock is held, its error is a
-// *LockedError. Other errors match fs.ErrNotExist and fs.ErrExist where they apply. Durability
-// depends on Sync and SyncDir. Only the host's file system maps logs and tables into memory, and
-// creates the secret of KeyedFilters such that only its owner can read it.
+// Link fails if newname exists. Lock creates the file if it is missing, and holds the lock until
+// the io.Closer is closed; shared locks exclude only exclusive ones. It does not wait: if the lock
+// is held, its error is a *LockedError. Other errors match fs.ErrNotExist and fs.ErrExist where
+// they apply. Durability depends on Sync and SyncDir; SyncDir is also called for all parents of
+// a new database's directory, and may fail there with fs.ErrPermission. Only the host's file system
+// maps logs and tables into memory, and creates the secret of KeyedFilters such that only its owner
+// can read it.
 type FS = vfs.FS
 
 // File is an open file of an FS: an io.Writer that appends, an io.ReaderAt and an

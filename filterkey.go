@@ -142,8 +142,8 @@ func writeFilterKey(fsys vfs.FS, dir string, s filter.Secret) error {
 	return fsys.SyncDir(dir)
 }
 
-// lookupKey returns a key with its hash for memtables and filters: under the database's secret if
-// it has one.
+// lookupKey returns a key with its hash for memtables and filters, keyed with the database's secret
+// if it has one.
 func lookupKey(secret *filter.Secret, key []byte) filter.Key {
 	if secret != nil {
 		return filter.Key{Bytes: key, Hash: secret.Hash(key)}

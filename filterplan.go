@@ -12,8 +12,8 @@ type FilterPlan struct {
 	Bytes  int64          // bytes of the budget that would be used
 	Tables []PlannedTable // all tables, in the order of DB.Tables
 	// WastedReads is the expected number of block reads per lookup of an absent key under
-	// uniform traffic. Without filters it is the number of levels with tables, each table of
-	// level 0 counted as one.
+	// uniform traffic. Without filters it is the number of levels with tables, where each table
+	// of level 0 counts as a level.
 	WastedReads float64
 	// NextMiBSaves is the number of block reads that another MiB would save per lookup of an
 	// absent key, if there is also one scan of an empty range for each such lookup.

@@ -16,7 +16,7 @@ type collector struct {
 
 const (
 	// largeCopies is the number of copies that a flush or compaction makes of a large value: in the
-	// memtable or the block that it reads, in the block that it writes, and in both as compressed.
+	// memtable or block that it reads, in the block that it writes, and a compressed copy of each.
 	largeCopies = 4
 	// minDropped is the number of dropped bytes at which the heap is collected. In a large heap the
 	// threshold is 1/liveShare of the live bytes, so that these collections cost little in

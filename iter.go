@@ -10,8 +10,8 @@ import (
 )
 
 // Iter iterates in bytewise order over the keys that the database had when the Iter was created or
-// last Reset. Each move reports whether the iterator is at a key afterwards. If it is not, it is
-// before the first or after the last key of the range, and Err returns nil, or the move has failed,
+// last Reset. Each move reports whether the iterator is at a key afterwards. If not, either it is
+// before the first or after the last key of the range and Err returns nil, or the move has failed
 // and Err returns an error. A new Iter is before the first key, so a loop over Next needs no First.
 // From before the first key, Next moves to the first; from after the last, Prev moves to the last.
 // After a failure both return false until the next First, Last, SeekGE, SeekLT or Reset. An Iter
@@ -19,10 +19,11 @@ import (
 // first key of the range, SeekLT of one after it to the last. The key of a seek may be the slice
 // that Key has returned.
 //
-// Key and Value return slices that must not be modified, and that are valid until the next
-// move, Reset or Close. An Iter is not safe for concurrent use; a database can have any number of
-// them. Moves after Close return false, and Err then returns ErrClosed. Close it: an open Iter
-// keeps the tables that it reads on disk, and the memtables in memory.
+// Key and Value return slices that must not be modified, and that are valid until the next move,
+// Reset or Close. An Iter is not safe for concurrent use; a database can have any number of them.
+// Moves after Close return false, and Err then returns ErrClosed. Close it: an open Iter keeps on
+// disk all tables that the database had when it was created or last Reset, not only those that it
+// reads, and the memtables in memory.
 type Iter struct {
 	db        *DB
 	state     *readState // with a reference on its version; nil: the iterator has had nothing to read
@@ -31,7 +32,7 @@ type Iter struct {
 	seq       uint64 // entries with higher sequence numbers are invisible, apart from the transaction's writes
 	*iterRoom        // nil: the iterator has had nothing to read
 
-	nothing bool // the range is empty, and in, too
+	nothing bool // the range is empty, and so is in
 	closed  bool
 	valid   bool
 	// backward is set if the last move was backward, or there was none. in is then before the
@@ -314,7 +315,7 @@ func (it *Iter) hidden(seq uint64) bool { return seq > it.seq && (seq < ownSeq |
 func (it *Iter) findPrev(sought bool) bool {
 	it.backward, it.valid = true, false
 	tombstones := 0
-	have := false // keyBuf is the key of the last entries, of which the newest so far is deleted or in valueBuf
+	have := false // keyBuf is the last entries' key; the newest so far is deleted or in valueBuf
 	deleted := false
 	for ; it.in.Valid(); it.in.Prev() {
 		ikey := it.in.Key()

@@ -28,8 +28,8 @@ type Metrics struct {
 	// adjacent blocks each, BlockReadBytes their bytes. CacheHits counts the blocks found in the
 	// block cache.
 	BlockReads, BlockReadBytes, CacheHits uint64
-	// IndexLoads counts how often a read needed the index of a loaded table that was not in memory,
-	// since all indexes together exceed what Options.Memory leaves for them.
+	// IndexLoads counts how often a read had to load a table's index again because all indexes
+	// together exceed what Options.Memory leaves for them.
 	IndexLoads uint64
 
 	// WastedReadsPerSecond is the expected number of block reads per second that lookups of absent
@@ -275,7 +275,7 @@ type TableMetrics struct {
 	// AbsentLookups is an estimate of the number of lookups since Open that probed or searched
 	// the table for a key that it does not hold, from a sample of one in 16.
 	AbsentLookups uint64
-	FilterErr     error // why the table's filter is not used; nil if it has none
+	FilterErr     error // why the filter, or a part of it, is unusable; else nil
 	Err           error // why the table cannot be read
 }
 

@@ -14,8 +14,9 @@ import (
 )
 
 // Open opens the database in a directory. It creates the directory, with its parents, and the
-// database if they do not exist. o may be nil. At any time, only one DB in one process can have
-// a directory open, or several with Options.ReadOnly.
+// database if they do not exist; on the host's file system, directories get the mode 0755 and files
+// 0644, the secret of KeyedFilters 0600, less the umask. o may be nil. At any time, only one DB in
+// one process can have a directory open, or several with Options.ReadOnly.
 //
 // After a crash, Open recovers a prefix of the writes that includes all those acknowledged with
 // Sync; Metrics.Recovery reports what it dropped. It opens databases of LevelDB, goleveldb and
@@ -152,7 +153,7 @@ func (d *DB) create() (*manifest.State, error) {
 
 // syncParents makes the directory entries of dir and of its parents durable, since any of them may
 // be new. A directory that can be searched but not read cannot be synced. Open has created neither
-// that directory nor its parents, but perhaps the directory below.
+// that directory nor its parents, but perhaps its subdirectory on the path to dir.
 func (d *DB) syncParents(dir string) error {
 	for at := filepath.Dir(dir); ; at = filepath.Dir(at) {
 		err := d.fs.SyncDir(at)

@@ -23,11 +23,11 @@ import (
 type Options struct {
 	// Behavior.
 
-	// ReadOnly opens the database without changing anything on disk, except that it may create
-	// a missing LOCK file. Several processes can have one database open with ReadOnly, but only
-	// while no process has it open for writing. Writes, Flush, Compact, BuildFilters and Checkpoint
-	// return ErrReadOnly. Open fails with ErrNotExist if there is no database. The contents of
-	// the logs are in memory, in addition to Memory.
+	// ReadOnly opens the database without changing anything on disk, except that it may create a
+	// missing LOCK file. Several processes can have one database open with ReadOnly, but only while
+	// no process has it open for writing. Writes, Flush, Compact, BuildFilters and Checkpoint
+	// return ErrReadOnly. Open fails with ErrNotExist if there is no database. The contents of the
+	// logs stay in memory and do not count against Memory.
 	ReadOnly bool
 	// ErrorIfExists makes Open fail with ErrExists if there is a database. It cannot be combined
 	// with ReadOnly.
@@ -35,10 +35,10 @@ type Options struct {
 	// ErrorIfMissing makes Open fail with ErrNotExist if there is no database. Otherwise
 	// Open creates one.
 	ErrorIfMissing bool
-	// Logger receives messages about recovery, flushes, compactions, stalls and damage. Default:
-	// slog.Default() at the time of Open, for warnings and errors only: damage, torn ends of
-	// logs and MANIFESTs, and failed background work. slog.New(slog.DiscardHandler) silences
-	// these, too.
+	// Logger receives messages about recovery, flushes, compactions, stalls and damage. The rules
+	// for callbacks in Events hold for its handler, too. Default: slog.Default() at the time of
+	// Open, for warnings and errors only: damage, torn ends of logs and MANIFESTs, and failed
+	// background work. slog.New(slog.DiscardHandler) silences these, too.
 	Logger *slog.Logger
 	// Filter builds the filter of every table; filter.None() writes none.
 	// Default: filter.DefaultForFlush() in level 0, filter.Default() below.
@@ -85,7 +85,7 @@ type Options struct {
 	// tables have are not used. A range filter splits a key into a prefix and a number, and can
 	// exclude ranges within one prefix. The prefix is that of Options.Prefix; without one, or with
 	// an EachPrefix, each table chooses a prefix that suits its keys. The number consists of the
-	// next 8 bytes or, if not all 256 bytes occur at each position, of as many bytes as fit: 19
+	// next 8 bytes or, if not all 256 byte values occur at each position, of as many as fit: 19
 	// decimal digits, 16 hexadecimal ones. A range filter is loaded on first use and then stays in
 	// memory; with FilterMemory, it counts against that. Older tables get one when a compaction
 	// rewrites them. A compaction keeps all keys of a table in memory while it builds one. Default:
@@ -95,20 +95,20 @@ type Options struct {
 	// Performance.
 
 	// Memory limits what the database adds to the memory of the process, including the overhead of
-	// Go's garbage collector with GOGC at its default. The store divides it between memtables,
+	// Go's garbage collector with GOGC at its default. The database divides it between memtables,
 	// indexes, filters and, if Memory is set and CacheBytes is not, the block cache; if not all
 	// filters fit, it loads the parts that save the most reads. The sizes that the options below
-	// set count against it. Newly loaded indexes may exceed it until the store divides the memory
+	// set count against it. Newly loaded indexes may exceed it until the database divides memory
 	// again, in the background. It does not limit range filters, transactions (see TxBytes),
-	// batches larger than a memtable, and open iterators. The database takes that much only if
+	// batches larger than a memtable, or open iterators. The database takes that much only if
 	// filters and indexes need it. At least 1 MiB. Default: half of the memory that the process may
 	// use, according to its container, its machine and GOMEMLIMIT. The limit of a container, or of
-	// another control group on Linux, is the lowest memory.max or memory.high of the group and of
-	// those above it that are visible; with version 1 of control groups, memory.limit_in_bytes.
+	// another control group on Linux, is the lowest memory.max or memory.high of the group and its
+	// visible ancestors; with version 1 of control groups, the lowest memory.limit_in_bytes.
 	Memory int64
-	// BlockCache is a cache for uncompressed data blocks. Databases can share it. It counts as
-	// CacheBytes in Memory, whatever its capacity. Default: a cache of CacheBytes for this
-	// database alone.
+	// BlockCache is a cache for uncompressed data blocks. Databases can share it. Memory counts
+	// CacheBytes for it, whatever its capacity. Default: a cache of CacheBytes for this database
+	// alone.
 	BlockCache *BlockCache
 	// CacheBytes is the size of the block cache if BlockCache is nil. Default: 8 MiB, or a
 	// thirty-second of Memory if that is less; if Memory is set, the cache grows into what
@@ -126,17 +126,17 @@ type Options struct {
 	// not mapped.
 	MapBytes int64
 	// MaxOpenFiles is the maximum number of open table files; other files are opened when they
-	// are read. Filters and indexes stay in memory when a file is closed. If more reads run
-	// concurrently, more files are open. Default: only the limit for all databases of the process
-	// together, half of its limit on file descriptors.
+	// are read. Filters and indexes stay in memory when a file is closed. More files are open only
+	// while more than that are being read at once. Default: none; a limit of half of the
+	// process's file descriptors applies to all its databases together.
 	MaxOpenFiles int
 	// FilterMemory is the maximum memory of filters, range filters included. If not all filters
-	// fit, the store chooses which parts of them to load, according to the lookups of absent keys
+	// fit, the database chooses which parts to load, according to the lookups of absent keys
 	// that each table receives, and for range filters according to the scans of ranges in which the
 	// table has no key. It loads ribbon and range filters with more or fewer bits per key, others
-	// as a whole. Filters may take more memory than that: a quarter and 8 MiB, or 20 MiB from 128
-	// MiB on, for unused parts of the slabs from which large filters are allocated, and on Linux
-	// another eighth, or 8 MiB if that is more, for slabs that await garbage collection; see
+	// as a whole. Filters may take more memory than that: a quarter plus 8 MiB (20 MiB if this is
+	// at least 128 MiB) for unused parts of the slabs that hold large filters, and on Linux another
+	// eighth, or 8 MiB if that is more, for slabs that await garbage collection; see
 	// sstable.FilterPool. Default: what Memory leaves, for filters other than range filters.
 	FilterMemory int64
 	// MemtableBytes is the size at which a memtable is flushed to a table. Up to two full
@@ -144,10 +144,10 @@ type Options struct {
 	// use. From 1 KiB to 1 GiB. Default: 16 MiB, less if Memory is less than 512 MiB, less than
 	// 1 MiB only if Memory is less than 16 MiB.
 	MemtableBytes int
-	// TableBytes is the size at which a compaction begins a new table in levels 1 and 2.
-	// It doubles with each further level, up to a sixteenth of Memory; the size of the tables of
-	// an Ingest grows likewise with the bytes ingested. From 1 KiB to 1 GiB.
-	// Default: half of MemtableBytes, but at least 1 and at most 8 MiB.
+	// TableBytes is the size at which a compaction begins a new table in levels 1 and 2. It doubles
+	// with each further level, up to a sixteenth of Memory and at most 1 GiB; the size of the
+	// tables of an Ingest grows likewise with the bytes ingested. From 1 KiB to 1 GiB. Default:
+	// half of MemtableBytes, but at least 1 and at most 8 MiB.
 	TableBytes int
 	// BlockBytes is the maximum size of a data block before compression. Only a block with a
 	// single entry may be larger. From 64 bytes to 4 MiB. Default: 4 KiB.
@@ -155,7 +155,7 @@ type Options struct {
 	// LevelBaseBytes is the target size of level 1, at least 1 KiB; the target of each further
 	// level is LevelMultiplier, 2 to 1,000, times that of the level above. In a database smaller
 	// than eight times LevelBaseBytes, the target of level 1 is an eighth of the database, but at
-	// least four memtables. Defaults: 64 MiB, 10.
+	// least four memtables and at most LevelBaseBytes. Defaults: 64 MiB, 10.
 	LevelBaseBytes  int64
 	LevelMultiplier int
 	// L0Tables is the number of tables in level 0 at which a compaction begins; while nothing is
@@ -236,7 +236,7 @@ type WriteOptions struct {
 	// NoSync lets the write return once it has been passed to the operating system. It then
 	// survives a crash of the program; a crash of the machine may lose the most recent writes, and
 	// only those: if a write is there afterwards, so are all earlier ones. A later write with Sync,
-	// Flush or Close makes it durable.
+	// a Flush or Close makes it durable.
 	NoSync bool
 }
 

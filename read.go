@@ -25,7 +25,7 @@ type readState struct {
 // lookup is the search for one key.
 type lookup struct {
 	key     filter.Key
-	keyed   bool   // the key's hash is under the database's secret
+	keyed   bool   // the key's hash is keyed with the database's secret
 	seq     uint64 // entries with higher sequence numbers are ignored
 	counts  *readStripe
 	probed  uint           // bit i: the lookup has probed a filter of level i
@@ -33,7 +33,7 @@ type lookup struct {
 	buf     sstable.Buffer // for a block that is not in the cache
 }
 
-// sampleEvery is the number of lookups of which one is sampled.
+// One in sampleEvery lookups is sampled.
 const sampleEvery = 16
 
 // get returns the newest value of a key. The value is in memory that does not change until buf

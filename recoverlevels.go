@@ -13,12 +13,12 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// The number of levels of a goleveldb database depends on its options and its size. Open fits
-// the levels into the seven levels of sift and LevelDB. Levels only order entries by age, so it
-// can renumber them. Only if more than six levels below level 0 have tables, it merges the two
-// adjacent ones with the fewest bytes, usually the uppermost, until six remain. The new MANIFEST
-// that Open writes makes all of this take effect at once. A read-only Open writes nothing: reads
-// search the tables of excess levels like those of level 0; see manifest.State.
+// The number of levels of a goleveldb database depends on its options and its size. Open fits the
+// levels into the seven levels of sift and LevelDB. Levels only order entries by age, so it can
+// renumber them. If more than six levels below level 0 have tables, it merges the two adjacent ones
+// with the fewest bytes, usually the uppermost, until six remain. The new MANIFEST that Open writes
+// makes all of this take effect at once. A read-only Open writes nothing: reads search the tables
+// of excess levels like those of level 0; see manifest.State.
 
 // fitLevels returns the version with its tables in the available levels.
 func (r *recovery) fitLevels(deep []manifest.DeepLevel) (*manifest.Version, error) {

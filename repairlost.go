@@ -59,8 +59,8 @@ func (r *repairer) removeNew() {
 	}
 }
 
-// copyFile copies a file durably, except for its directory entry. The name to appears only
-// when the copy is complete.
+// copyFile copies a file durably, except for its directory entry. The copy appears under its name
+// only when it is complete.
 func copyFile(fsys vfs.FS, from, to string) (err error) {
 	size, err := fsys.Size(from)
 	if err != nil {

@@ -8,9 +8,10 @@ import (
 )
 
 // Snapshot is a read-only view of the database at the moment of its creation. Creating one copies
-// nothing; while it is open, compactions keep the entries that it sees. It is not stored on disk. After
-// Close of the Snapshot or the DB its reads return ErrClosed. It is safe for concurrent use, even
-// during Close. Close it when it is no longer needed.
+// nothing. While it is open, compactions keep the entries that it sees; unlike an Iter, it keeps no
+// old tables on disk. It is not stored on disk. After Close of the Snapshot or the DB its reads
+// return ErrClosed. It is safe for concurrent use, even during Close. Close it when it is no longer
+// needed.
 type Snapshot struct {
 	db     *DB
 	seq    uint64
@@ -164,8 +165,8 @@ func (l *snapshotList) begin(t *Tx, visible *atomic.Uint64) {
 	l.txs++
 }
 
-// fork adds a transaction that reads at the same sequence number as of, which is in the list or has
-// expired.
+// fork adds t, a copy of the transaction of, which is in the list or has expired. Both read at the
+// same sequence number.
 func (l *snapshotList) fork(t, of *Tx) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

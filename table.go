@@ -106,7 +106,7 @@ func (t *table) openOnce() (*sstable.Reader, error) {
 }
 
 // loadWhole is load, and loads the filter if load has not: concurrent callers wait for one of them.
-// filterErr is an I/O error because of which there is no filter; FilterStatus reports damage.
+// filterErr is the I/O error that kept the filter from loading; FilterStatus reports damage.
 func (t *table) loadWhole() (filterErr, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -128,7 +128,7 @@ func (t *table) loadWhole() (filterErr, err error) {
 	}
 }
 
-// closedErr returns err, but ErrClosed if it is due to Close, which closes the tables.
+// closedErr returns ErrClosed if err is due to Close, which closes the tables, else err.
 func (d *DB) closedErr(err error) error {
 	if err != nil && errors.Is(err, fs.ErrClosed) && d.state.Load() == nil {
 		return ErrClosed

@@ -14,10 +14,10 @@ import (
 )
 
 // TableOps returns the contents of table files as operations in ascending key order, for Ingest:
-// files that an sstable.Writer, sift, LevelDB or goleveldb has written. Of several entries for a
-// key, the one with the highest sequence number counts; between equal ones, a value counts before a
-// tombstone, and otherwise that of the earlier path. A tombstone becomes a deletion. The sequence
-// numbers are not kept, since Ingest assigns a new one.
+// files written by an sstable.Writer, sift, LevelDB or goleveldb. If a key has several entries, the
+// one with the highest sequence number wins; on a tie, a value wins over a tombstone, and otherwise
+// the entry of the earlier path. A tombstone becomes a deletion. The sequence numbers are not kept,
+// since Ingest assigns a new one; a Writer may use 0 for all entries.
 //
 // paths are on the host's file system. The files are opened when the iteration begins, all at the
 // same time, and closed when it ends. The slices of an Op are valid until the next one. An error of

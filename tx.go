@@ -15,7 +15,7 @@ import (
 // buffers its writes, and records the keys and ranges that it reads. Commit searches these
 // for entries that are newer than the snapshot (txcheck.go), and the leader of the commit
 // group does so for entries written since that search (txrecent.go). If there are none, the
-// transaction could as well have run at the moment of its commit. So transactions are
+// result is as if the transaction had run at the moment of its commit. So transactions are
 // serializable, in the order of their sequence numbers.
 //
 // The snapshot also preserves what the check needs: of the entries of a key that are newer
@@ -37,8 +37,8 @@ import (
 // has written nothing can continue to read beyond TxBytes; it can no longer write. After Commit
 // or Discard all other methods, and its iterators, return ErrClosed.
 //
-// A Tx is not safe for concurrent use. End it with Commit or Discard: until then compactions
-// keep the entries that it sees.
+// A Tx, together with its iterators, is not safe for concurrent use. End it with Commit or
+// Discard: until then compactions keep the entries that it sees.
 type Tx struct {
 	db        *DB
 	seq       uint64 // the sequence number at which it reads
@@ -68,7 +68,7 @@ type TxOptions struct {
 	// NoSync is WriteOptions.NoSync for the commit.
 	NoSync bool
 	// Tries is the maximum number of attempts of TransactWith. An attempt runs the function
-	// once, rarely twice. Default, and if it is negative: 100.
+	// once, rarely twice. Zero or negative: 100.
 	Tries int
 }
 

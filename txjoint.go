@@ -11,15 +11,14 @@ import (
 	"time"
 )
 
-// It is no use to run transactions concurrently if they conflict again and again. While many
-// do, Transact runs them one after another, each on top of the writes of those before it, and
-// commits several as one joint transaction. The conflict check and the log see a single
-// transaction, so it is serializable like any other, and the order within it is the order in
-// which its members ran.
+// Running transactions concurrently is futile if they conflict again and again. While many do,
+// Transact runs them one after another, each on top of the writes of those before it, and commits
+// several as one joint transaction. The conflict check and the log see a single transaction, so it
+// is serializable like any other, and the order within it is the order in which its members ran.
 //
 // Each member runs on its caller's goroutine in a separate Tx, a copy of the joint transaction
-// so far. So a member that panics or takes long has no effect, and of one that fails only the
-// reads are kept, which its error may depend on. No call waits for the function of another longer
+// so far. So a member that panics or takes too long has no effect, and one that fails adds only its
+// reads, since its error may depend on them. No call waits for the function of another longer
 // than maxBackoff or three times the duration of the last commit, whichever is longer, and never
 // longer than maxPatience.
 //
@@ -56,7 +55,7 @@ type joint struct {
 	tx      *Tx       // the reads and writes of its members; nil: it has none yet
 	sync    bool      // the commit must sync, since a member is without NoSync
 	waiters []*waiter // the calls that wait for the commit
-	writers int       // number of members; the other waiters have added no writes
+	writers int       // number of waiters that have added writes
 	turn    time.Time // when a call last got its turn
 	closed  bool      // the commit has begun: no members are added
 }

@@ -33,8 +33,8 @@ const (
 	// keys.
 	keyRunBytes = 1 << 20
 	keyRunKeys  = 1 << 16
-	// maxCheckedBytes is the size of a group from which on no transaction joins it. It bounds
-	// the writes against which the leader checks a transaction.
+	// No transaction joins a group of more than maxCheckedBytes. That bounds the writes against
+	// which the leader checks a transaction.
 	maxCheckedBytes = 1 << 20
 	// keptRunBytes is the maximum memory that is retained while there are no transactions.
 	keptRunBytes = 64 << 10
@@ -154,7 +154,7 @@ func (c *committer) admit(group []*commit) []*commit {
 	return passed
 }
 
-// refuse returns the error because of which a transaction may not be written, or nil.
+// refuse returns the reason why a transaction may not be written, or nil.
 func (c *committer) refuse(r *commit) error {
 	since := r.since
 	if r.force && !c.recent.covers(since) {

@@ -129,8 +129,8 @@ func (c *committer) gather() {
 	}
 }
 
-// lead commits the group of which first, the leader's commit, is the first, and makes another writer
-// the leader.
+// lead commits the group that begins with first, the leader's commit, and makes another writer the
+// leader.
 func (c *committer) lead(first *commit) {
 	if first.sync {
 		c.gather()
@@ -161,11 +161,11 @@ func (c *committer) lead(first *commit) {
 	c.db.walkAhead(c.commitTaken(first))
 }
 
-// errUnwound is the result of a group if code of the user (a callback, a logger, a file system, the
+// errUnwound is the result of a group if user code (a callback, a logger, a file system, the
 // operations of an Ingest) panicked or ended the goroutine.
 var errUnwound = fmt.Errorf("%w: a callback panicked", ErrTryAgain)
 
-// commitTaken commits the group, and hands over the leadership, even if code of the user panics. It
+// commitTaken commits the group, and hands over the leadership, even if user code panics. It
 // returns the run of deletions that the group has ended.
 func (c *committer) commitTaken(first *commit) (deleted deletedRun) {
 	err := errUnwound
@@ -366,7 +366,7 @@ func (c *committer) rotate() error {
 // rotateFor makes the memtable immutable, and starts a new log and a new memtable with room
 // bytes reserved. It waits while maxFull memtables are waiting to be flushed. If ahead is set,
 // the new memtable will soon be full, so it has the next log created ahead. Otherwise it syncs
-// all logs before the current one, which must be synced already.
+// all logs before the current one. REQUIRES: without ahead, the current log is synced.
 func (c *committer) rotateFor(room int, ahead bool) error {
 	d := c.db
 	start := time.Now()

@@ -25,8 +25,8 @@ import (
 //   - for a new memtable. If maxFull memtables are waiting to be flushed, it waits until the first
 //     of them has been flushed.
 //
-// Short of the stop, if the disk is the bottleneck and has Y bytes per second to spare, that is at
-// most the larger of maxSleep and 3 x MemtableBytes / Y.
+// Short of the stop, if the disk is the bottleneck and has Y bytes per second to spare, the wait is
+// at most the larger of maxSleep and 3 x MemtableBytes / Y.
 type throttle struct {
 	owed time.Duration // the part of the delay for which no write has slept yet
 }

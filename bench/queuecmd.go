@@ -57,7 +57,7 @@ func (c *queueCmd) Run(s *streams) error {
 	return t.end()
 }
 
-// named returns those of all stores that are on a list, or all of them if it is empty.
+// named returns the elements of all whose names are in list, or all if list is empty.
 func named[T any](all []T, name func(T) string, list []string) ([]T, error) {
 	if len(list) == 0 {
 		return all, nil

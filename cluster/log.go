@@ -18,8 +18,8 @@ import (
 	"github.com/siftdb/sift/cluster/internal/durable"
 )
 
-// keptLog is how much larger than their snapshot a log may be that is kept for nodes that are
-// catching up: if it is larger, sending another snapshot costs no more than sending the log.
+// keptLog bounds a log that is kept for nodes that are catching up: it may exceed their snapshot by
+// this much. Beyond that, sending another snapshot costs no more than sending the log.
 const keptLog = 1 << 30
 
 // log is a raft.LogStore that keeps the entries that other nodes are about to need. Raft itself
@@ -28,7 +28,7 @@ const keptLog = 1 << 30
 // write.
 //
 // After a failure it rejects all writes: raft-wal may overwrite part of what it had written before,
-// and may treat a file as sealed that it could not seal.
+// and may treat as sealed a file that it could not seal.
 type log struct {
 	*wal.WAL
 	dir    string
@@ -114,8 +114,8 @@ func (l *log) Set(key, value []byte) error {
 }
 
 // SetUint64 implements raft.StableStore. Raft panics if a term cannot be written. So a failure ends
-// the goroutine instead of returning: it is Raft's, that of Node.startRaft, or that of a connection
-// that has received a heartbeat. The node stops as after any other failure of the log.
+// the goroutine instead of returning. The goroutine is Raft's, that of Node.startRaft, or that of a
+// connection that has received a heartbeat. The node stops as after any other failure of the log.
 //
 // Raft writes the term of a vote first, and then the candidate. If it is killed in between, it must
 // not mistake the candidate of an earlier vote for that of the new one: it would vote for that

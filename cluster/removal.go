@@ -14,7 +14,7 @@ import (
 // needed, nobody leads: see section 4.2.2 of Ongaro's thesis.
 //
 // Only a configuration of the leader's own term is dropped. If it is not committed yet, it is the
-// leader's last, since a leader appends one only when the one before is committed; so it can be
+// leader's last, since a leader appends one only when the previous one is committed; so it can be
 // committed without this node. Those of earlier terms may be needed before a later one can be
 // committed, and a leader that has just started does not know that they are.
 func (n *Node) keepVote(a *raft.AppendEntriesRequest) (kept *raft.AppendEntriesRequest, cut bool) {

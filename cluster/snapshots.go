@@ -180,7 +180,7 @@ func checksumLine(line string) string {
 	return fmt.Sprintf("%08x\n", crc32.Checksum([]byte(line), castagnoli))
 }
 
-// Open implements raft.SnapshotStore. The reader gives the snapshot as a stream.
+// Open implements raft.SnapshotStore. The reader returns the snapshot as a stream.
 func (s *SnapshotStore) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

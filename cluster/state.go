@@ -176,7 +176,7 @@ func (d *stateDir) build(dir string, fill func(dir string) (streamHeader, error)
 	case held != header.held:
 		err = fmt.Errorf("the database ends with command %d, but the snapshot with %d", held, header.held)
 	case held != header.applied:
-		// A restored backup continues from the present index of the log.
+		// A restored backup continues from the current index of the log.
 		err = s.db.Put([]byte(appliedKey), appliedValue(header.applied), sift.Sync)
 	}
 	if err == nil {

@@ -31,7 +31,7 @@ const (
 
 // tailFS repairs the file that raft-wal appends to when it is opened. It removes the remains of
 // incomplete writes: raft-wal would overwrite only their start, and later read the rest as if it
-// followed the new writes. And it replaces a write that seals the file by one that does not,
+// followed the new writes. And it replaces a write that seals the file with one that does not,
 // because raft-wal neither continues a sealed file nor starts the next one.
 //
 // It does not change acknowledged entries. Damage to them is an error.

@@ -151,8 +151,8 @@ func (t *transport) reject(to chan<- raft.RPCResponse) chan<- raft.RPCResponse {
 	return answer
 }
 
-// skip reads a snapshot to its end, which the sender waits for, and acknowledges it. It returns at
-// the latest when the connection is closed.
+// skip reads a snapshot to its end, which the sender waits for, and acknowledges it. It returns
+// when the connection is closed, if not before.
 func skip(rpc raft.RPC, req *raft.InstallSnapshotRequest) {
 	_, err := io.Copy(io.Discard, rpc.Reader)
 	rpc.Respond(&raft.InstallSnapshotResponse{RPCHeader: req.RPCHeader, Term: req.Term, Success: err == nil}, err)
@@ -167,11 +167,11 @@ func (t *transport) now() uint64 {
 }
 
 // requestBytes is the size of entries that a request carries, unless it has only one. The receiver
-// takes several times as much memory to store them, and all that must be done in requestTimeout.
+// takes several times as much memory to store them, and must be done within requestTimeout.
 const requestBytes = 8 << 20
 
-// shorten drops the last entries from a request that is too large. Raft bounds only their number. It
-// takes from the request which entries it has sent, and then sends the others.
+// shorten drops the last entries from a request that is too large. Raft bounds only their number.
+// It sees in the request which entries were sent, and then sends the others.
 func (t *transport) shorten(a *raft.AppendEntriesRequest) {
 	size := 0
 	for i, e := range a.Entries {
@@ -233,7 +233,7 @@ func (t *transport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, 
 	return errors.New("cluster: the transport does not support pre-votes")
 }
 
-// stop makes the calls return that would keep Raft from shutting down.
+// stop ends the calls that would keep Raft from shutting down.
 func (t *transport) stop() { t.once.Do(func() { close(t.closed) }) }
 
 // Close implements raft.WithClose.

@@ -5,7 +5,8 @@ import "encoding/binary"
 // BlockPolicy is a Policy whose filters can be probed in their serialized form, for
 // engines such as pebble that keep one filter block per table and pass its raw bytes to
 // every probe. The block consists of a writer's units, joined by JoinUnits; for a family
-// that always writes one unit, it is that unit.
+// that always writes one unit, it is that unit. The policies of this package are
+// BlockPolicies, except None and keyed ones.
 type BlockPolicy interface {
 	Policy
 	// BlockFamily identifies the format of the block: it is Family if the family always

@@ -53,13 +53,11 @@ type bloomPolicy struct{ bitsPerKey float64 }
 
 // Bloom returns the policy for blocked Bloom filters, whose probes read one cache
 // line. They are the cheapest filters to build. bitsPerKey is 1 to 30, not
-// necessarily whole. The false positive rates, at any number of keys, are these
-// or slightly lower:
+// necessarily whole; other values are clamped to these bounds, and NaN means 10. The
+// false positive rates, at any number of keys, are these or slightly lower:
 //
 //	bits per key    4      6      8      10      12      14      16      20       24        30
 //	FPR            14.8% 5.77% 2.33% 0.966% 0.415% 0.184% 0.084% 0.0198% 0.0053% 0.00091%
-//
-// Other values are clamped to these bounds; NaN stands for 10.
 func Bloom(bitsPerKey float64) Policy {
 	if math.IsNaN(bitsPerKey) {
 		bitsPerKey = defaultBloomBits

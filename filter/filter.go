@@ -80,8 +80,8 @@ type Key struct {
 // several filters overlap. The readers of Ribbon are Prefetchers, keyed or not.
 type Prefetcher interface {
 	Reader
-	// Prefetch starts loading the memory that a probe for the hash reads first into the cache,
-	// and does not wait for it. The hash is Key.Hash; for a KeyedReader it is Secret.Hash of the
+	// Prefetch starts loading the memory that a probe for the hash reads first, into the CPU
+	// cache, and does not wait. The hash is Key.Hash; for a KeyedReader it is Secret.Hash of the
 	// key.
 	Prefetch(hash uint64)
 }

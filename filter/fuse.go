@@ -45,11 +45,11 @@ const (
 
 type fusePolicy struct{ width int }
 
-// Fuse returns the policy for 3-wise binary fuse filters with fingerprints of 4
-// to 16 bits; other values are clamped to these bounds. The FPR is
-// 2^-fingerprintBits. A filter takes 1.125 fingerprints per key from a million keys
-// on, and 1.19 at 100,000. A probe costs three cache misses, which overlap. Building
-// takes some 30 bytes of memory per key.
+// Fuse returns the policy for 3-wise binary fuse filters with fingerprints of 4 to 16
+// bits; other values are clamped to these bounds. The FPR is 2^-fingerprintBits. A
+// filter takes 1.125 fingerprints per key from a million keys on, and 1.19 at 100,000.
+// A probe costs three cache misses, which overlap. Building takes about 30 bytes of
+// memory per key.
 func Fuse(fingerprintBits int) Policy {
 	return fusePolicy{min(max(fingerprintBits, fuse.MinWidth), fuse.MaxWidth)}
 }

@@ -24,8 +24,8 @@ func (s *Secret) Hash(b []byte) uint64 {
 
 // ErrSecret is matched by the error that a keyed policy's Open returns for a filter
 // that was written with another secret. Open returns the same error if the 16 bytes
-// that identify the secret are damaged, since it cannot tell. ErrSecret matches
-// ErrUnknownFamily: the caller proceeds as if there were no filter.
+// that identify the secret are damaged, since it cannot tell the two apart. ErrSecret
+// matches ErrUnknownFamily: the caller proceeds as if there were no filter.
 var ErrSecret = fmt.Errorf("%w: keyed with another secret", ErrUnknownFamily)
 
 // A keyed filter is a filter of another family, the inner filter, over hashes that
@@ -80,8 +80,8 @@ var errNotKeyed = errors.New("filter: only Bloom, Fuse and Ribbon can be keyed")
 // None is returned unchanged. Other policies are an error. Filters have the false positive
 // rate of p, and take 16 bytes more.
 //
-// The policy's Name is p's in "keyed()", as in keyed(ribbon(10)). Parse rejects it, since
-// it does not contain the secret.
+// The policy's Name is p's Name wrapped in "keyed()", as in keyed(ribbon(10)). Parse rejects it,
+// since it does not contain the secret.
 func Keyed(p Policy, s Secret) (Policy, error) {
 	if IsNone(p) {
 		return p, nil
@@ -197,7 +197,7 @@ func (r *KeyedReader) MayContainHash(hash uint64) bool {
 	return r.inner.MayContain(Key{Hash: salted(hash, r.salt)})
 }
 
-// Prefetch implements Prefetcher. It does nothing if the inner reader is no Prefetcher.
+// Prefetch implements Prefetcher. It does nothing if the inner reader is not a Prefetcher.
 func (r *KeyedReader) Prefetch(hash uint64) {
 	if p, ok := r.inner.(Prefetcher); ok {
 		p.Prefetch(salted(hash, r.salt))
@@ -229,7 +229,7 @@ func (r *KeyedReader) FPR() float64 { return r.inner.FPR() }
 // SizeBytes is the size of the units.
 func (r *KeyedReader) SizeBytes() int { return r.inner.SizeBytes() + keyedTrailerSize }
 
-// Resize implements Resizer. It fails if the inner reader is no Resizer.
+// Resize implements Resizer. It fails if the inner reader is not a Resizer.
 func (r *KeyedReader) Resize(units [][]byte) (Reader, error) {
 	inner, ok := r.inner.(Resizer)
 	if !ok {

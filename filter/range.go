@@ -76,7 +76,7 @@ const (
 //
 // The filter is Grafite (Costa, Ferragina, Vinciguerra: Grafite: Taming Adversarial
 // Queries with Optimal Range Filters, SIGMOD 2024): a hash that preserves the order of the
-// numbers in a block, whose values are stored in Elias-Fano coding.
+// numbers within a block. The hash values are stored in Elias-Fano coding.
 func Range(bitsPerKey, dropBits int) RangePolicy {
 	return rangePolicy{bits: min(max(bitsPerKey, minRangeBits), maxRangeBits), drop: min(max(dropBits, 0), maxRangeShift)}
 }

@@ -29,10 +29,10 @@ type RangeStep struct {
 	FPR        float64 // upper bound for ranges of the length passed to RangeSteps
 }
 
-// RangeSteps returns the useful sizes, ascending, of a filter over keys keys. policy is the
-// name of the policy that wrote it, keyed or not. A size is useful if its false positive rate
-// for ranges of length numbers is at most one half; the full size always is. RangeSteps
-// returns nil for unknown policies.
+// RangeSteps returns the useful sizes, ascending, of a filter over that many keys. policy is the
+// name of the policy that wrote it, keyed or not. A size is useful if its false positive rate for
+// ranges of length numbers is at most one half; the full size always is. RangeSteps returns nil for
+// unknown policies.
 func RangeSteps(policy string, keys int, length uint64) []RangeStep {
 	if inner, keyed := strings.CutPrefix(policy, "keyed("); keyed {
 		policy = strings.TrimSuffix(inner, ")")
@@ -60,7 +60,7 @@ func (f *rangeReader) Trim(bitsPerKey int) RangeReader {
 	switch {
 	case bitsPerKey < minRangeBits:
 		return nil
-	case drop <= 0 || f.r&(1<<drop-1) != 0: // a universe that cannot be halved so often; no writer of this package makes one
+	case drop <= 0 || f.r&(1<<drop-1) != 0: // a universe that cannot be halved that many times; no writer of this package makes one
 		return f
 	}
 	r := f.r >> drop

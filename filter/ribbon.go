@@ -23,7 +23,7 @@ const (
 	// ribbonColumnShare is the minimum number of columns per bit per key. Below a few thousand
 	// keys, where the rest of a filter weighs more, it takes more bits per key instead.
 	ribbonColumnShare = 0.95
-	// ribbonSplit is the size of the columns in bytes from which on a filter may have several
+	// ribbonSplit is the size of the columns in bytes from which a filter may have several
 	// units.
 	ribbonSplit = 16 << 10
 )
@@ -41,7 +41,7 @@ type ribbonPolicy struct{ bitsPerKey, fpr float64 }
 //	FPR at 100,000         6.42% 1.61% 0.404% 0.101% 0.0255% 0.00639% 0.00161% 0.00010%
 //	FPR at 10,000          6.57% 1.66% 0.418% 0.106% 0.0266% 0.00709% 0.00181% 0.00012%
 //
-// Below some 2,000 keys, filters take more bits per key, since their FPR would be much
+// Below about 2,000 keys, filters take more bits per key, since their FPR would be much
 // higher otherwise. Values out of bounds are clamped; NaN stands for 10.
 //
 // From 16 KiB on, a filter is written in units of 4 bits per key, the last of 2 to 5 (a
@@ -50,7 +50,7 @@ type ribbonPolicy struct{ bitsPerKey, fpr float64 }
 // shortens a unit in steps of one bit per key.
 //
 // Building takes 8 bytes of memory per key, and another 25 for each key of the chunks that
-// are being built. A chunk has some 130,000 keys. Chunks are built in parallel where
+// are being built. A chunk has about 130,000 keys. Chunks are built in parallel where
 // processors are idle. The filter's bytes depend only on the set of keys and on how many
 // were added, duplicates included.
 func Ribbon(bitsPerKey float64) Policy {
@@ -232,9 +232,9 @@ func (r *ribbonReader) SizeBytes() int {
 // Resizer is a Reader whose units can be dropped and added again.
 type Resizer interface {
 	Reader
-	// Resize returns a reader over units, a non-empty prefix of the units of the same filter.
-	// It does not verify units again that the receiver has, in the same memory: dropping units
-	// is cheap, and adding one takes one pass over it. The receiver is unchanged.
+	// Resize returns a reader over units, a non-empty prefix of the units of the same filter. It
+	// does not verify again the units that the receiver already has in the same memory: dropping
+	// units is cheap, and adding one takes one pass over it. The receiver is unchanged.
 	Resize(units [][]byte) (Reader, error)
 }
 

@@ -60,7 +60,7 @@ func hasRibbonTail(block []byte) bool {
 	return len(block) >= ribbonTail && binary.LittleEndian.Uint64(block[len(block)-8:])-one < maxRibbonUnits
 }
 
-// ribbonBlockMay probes all planes of joined units, without the first one if passed says that the
+// ribbonBlockMay probes all planes of joined units, except the first one if passed reports that the
 // hash has passed it. It returns true if the lengths in the block contradict each other.
 // REQUIRES: hasRibbonTail(block).
 func ribbonBlockMay(block []byte, hash uint64, passed bool) bool {

@@ -142,7 +142,7 @@ func ribbonSum(b []byte, seed uint32) uint32 {
 
 func openRibbon(units [][]byte) (Reader, error) { return openRibbonAfter(nil, units) }
 
-// openRibbonAfter opens units. It does not verify units again that old, which may be nil, has.
+// openRibbonAfter opens units. It does not verify again those that old, which may be nil, has.
 func openRibbonAfter(old *ribbonReader, units [][]byte) (Reader, error) {
 	if len(units) < 1 || len(units) > maxRibbonUnits {
 		return nil, damaged("Ribbon filter with %d units", len(units))

@@ -21,11 +21,11 @@ import (
 // RocksDB writes an odd number of lines. A block over no keys is five zero
 // bytes; it is opened as a filter that returns true for every key.
 //
-// There is no checksum: the table that contains the block has one, and a reader
-// of this family trusts the lines. It rejects blocks whose length contradicts
-// numLines, and those whose probes are not 1 to 30. So it rejects RocksDB's newer
-// filters, which share the name and have 255 there. Unlike this package, RocksDB
-// and pebble exclude every key if a block is too short.
+// There is no checksum: the table that contains the block has one, and a reader of this
+// family trusts the lines. It rejects blocks whose length contradicts numLines, and
+// those whose probes are not 1 to 30. So it rejects RocksDB's newer filters, which
+// share the name but have 255 in that byte. Unlike this package, RocksDB and pebble
+// exclude every key if a block is too short.
 //
 // The block over the one key "a" at 10 bits per key is 69 bytes, zero but for
 //
@@ -53,7 +53,7 @@ type rocksdbPolicy struct{ bitsPerKey int }
 //
 // Their hash has only 32 bits, and the probes of a key can coincide. At 10 bits per
 // key the FPR is 1.14% for small tables and 1.36% for 10 million keys. More than
-// some 12 bits per key gain little. Keys that differ in a few decimal digits can have
+// about 12 bits per key gains little. Keys that differ in a few decimal digits can have
 // ten times the FPR.
 func RocksDBBloom(bitsPerKey int) Policy {
 	return rocksdbPolicy{min(max(bitsPerKey, minRocksDBBits), maxRocksDBBits)}

@@ -168,8 +168,8 @@ func CompareSizes(n, p float64) ([]Size, error) {
 	return sizes, nil
 }
 
-// choosers are a function per family that returns the family's smallest policy with
-// an FPR of at most p for n keys, or one near its lowest rate if there is none.
+// choosers holds, for each family, a function that returns the family's smallest policy
+// with an FPR of at most p for n keys, or one near its lowest rate if there is none.
 var choosers = [...]func(n, p float64) Policy{
 	chooseBloom,
 	chooseFuse,

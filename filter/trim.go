@@ -20,11 +20,11 @@ func StepsPerUnit(family string) int {
 	return 1
 }
 
-// Trim shortens the last of units, a non-empty prefix of the units of a filter, to its first
-// steps steps, 1 to StepsPerUnit(family)-1. It appends the shorter unit, which Open accepts in
-// place of the whole one, to dst, and does not modify units. The shorter unit has fewer bits
-// per key in proportion. Damaged units are an error, as with Open, and so is any other number
-// of steps.
+// Trim shortens the last of units, a non-empty prefix of the units of a filter: it keeps the
+// given number of its first steps, 1 to StepsPerUnit(family)-1. It appends the shorter unit,
+// which Open accepts in place of the whole one, to dst, and does not modify units. The shorter
+// unit has proportionally fewer bits per key. Damaged units are an error, as with Open, and so
+// is any other number of steps.
 func Trim(dst []byte, family string, units [][]byte, steps int) ([]byte, error) {
 	if steps < 1 || steps >= StepsPerUnit(family) {
 		return nil, fmt.Errorf("filter: cannot trim a unit of %q, which has %d steps, to %d", family, StepsPerUnit(family), steps)

@@ -266,8 +266,8 @@ func (l *list) insert(n uint32, height int, t *target, s *splice) {
 		if q == tail {
 			l.tails[level].Store(n)
 		} else if level == 0 {
-			// Any node before q is correct, and n is close. If two writers insert before q at
-			// once, the later store wins, which may cost readers a step.
+			// Any node before q is correct, and n is close. If two writers insert before q
+			// concurrently, the later store wins, which may cost readers a step.
 			l.word(q + offPrev).Store(n)
 		}
 		s.prev[level], s.next[level] = n, q

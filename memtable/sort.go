@@ -11,12 +11,12 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// pending is the list of the entries that are not in the skip list yet. Lookups find entries through
-// the index; an entry must be in the skip list only when an iterator or a flush needs the order of
-// keys. The first of these sorts the pending entries and inserts them in one pass, which costs a
-// third of a search for each (BenchmarkFill). From then on, entries are inserted when they are added,
-// so that iterators do not wait again. If the memtable had many entries by then, this is also true
-// of some memtables that follow it.
+// pending is the list of the entries that are not in the skip list yet. Lookups find entries
+// through the index; an entry must be in the skip list only when an iterator or a flush needs the
+// order of keys. The first of these sorts the pending entries and inserts them in one pass, which
+// costs a third of a search for each (BenchmarkFill). From then on, entries are inserted when they
+// are added, so that iterators do not wait again. If the memtable had many entries by then, the
+// next few memtables insert entries in this way from the start.
 //
 // Until then, whenever another maxPending entries are pending, a goroutine sorts and inserts them,
 // which bounds the wait of the first iterator. It uses only the memtable, and ends by itself. If it
@@ -41,11 +41,11 @@ const (
 	// which takes 10 to 40 ms. Fewer at a time would cost more per entry: inserting passes nodes
 	// of earlier runs, which are seldom in a cache.
 	maxPending = 131072
-	// backlog times the limit is the number of pending entries from which on KeepUp sorts.
+	// backlog times the limit is the number of pending entries at which KeepUp sorts.
 	backlog = 2
 	// eagerly is the number of memtables that insert at once after a late one.
 	eagerly = 4
-	// many is the number of entries from which on a memtable is late.
+	// many is the number of entries from which a memtable counts as late.
 	many = 1024
 	// yieldEvery is the number of entries that are inserted, in 10 to 30 µs, before other
 	// goroutines get a turn.
@@ -101,17 +101,17 @@ func (m *Memtable) postpone(n uint32, height int) bool {
 	return true
 }
 
-// KeepUp sorts and inserts the pending entries if they are too many, so that the first iterator does
-// not wait for long. A writer calls it before it adds a batch and not while it does: those who wait
-// for the batch would wait for the sort, too.
+// KeepUp sorts and inserts the pending entries if they are too many, so that the first iterator
+// does not wait for long. A writer calls it before it adds a batch, not while it adds it: whoever
+// waits for the batch would otherwise wait for the sort, too.
 func (m *Memtable) KeepUp() {
 	if n := m.pending.newest.Load(); n != inserted && n>>32 >= backlog*m.pending.limit {
 		m.sort()
 	}
 }
 
-// inOrder returns the list, in which are all entries that were added before the call. An Add that
-// runs at the same time either finds newest set to inserted, and inserts its entry, or made it
+// inOrder returns the list, which contains all entries that were added before the call. An Add that
+// runs at the same time either finds newest set to inserted, and inserts its entry, or has made it
 // pending before, so that it is in the run.
 func (m *Memtable) inOrder() *list {
 	if !m.sorted.Load() {
@@ -145,8 +145,8 @@ func (m *Memtable) sort() {
 	m.pending.mu.Unlock()
 }
 
-// insertRun sorts and inserts the pending nodes, of which newest is the previous value of
-// pending.newest. REQUIRES: mu is held.
+// insertRun sorts and inserts the pending nodes; newest is the previous value of pending.newest.
+// REQUIRES: mu is held.
 func (m *Memtable) insertRun(newest uint64) {
 	if newest == 0 || newest == inserted {
 		return

@@ -9,7 +9,7 @@ import (
 )
 
 // BlockCache is a cache of decoded data blocks, up to a number of bytes. The readers of several
-// databases can share one. It is safe for concurrent use.
+// databases can share one. It is safe for concurrent use. Make one with NewBlockCache.
 //
 // A block in the cache has a slot, an atomic pointer, so a hit takes a few loads and no lock. The
 // slots of 32 consecutive blocks of a table are allocated while at least one of them is filled.
@@ -83,7 +83,7 @@ func (c *BlockCache) SetCapacity(bytes int64) {
 	}
 }
 
-// resizeGhosts replaces the ghost entries by an empty table if they are fewer than the capacity
+// resizeGhosts replaces the ghost entries with an empty table if they are fewer than the capacity
 // requires, or more than twice as many. REQUIRES: mu is held.
 func (s *cacheShard) resizeGhosts() {
 	n := int(min(max(s.capacity.Load()/ghostShare, 4*minGhosts), maxGhosts))

@@ -85,9 +85,9 @@ const (
 	// the slabs in use.
 	deadShare = 8
 
-	// Loading and dropping filters leaves memory unused for a while, which must not change the
-	// capacity: filters would be dropped for it, which leaves more, and loaded again later, forever.
-	// So 1/unusedShare of the memory beyond unreserved is kept for it.
+	// Loading and dropping filters leaves memory unused for a while. If that reduced the capacity,
+	// more filters would be dropped, which leaves more memory unused, and be loaded again later,
+	// forever. So 1/unusedShare of the memory beyond unreserved is reserved for unused memory.
 	unusedShare = 4
 	unreserved  = 16 << 20
 )
@@ -109,7 +109,7 @@ type filterMem struct {
 }
 
 // SetLimit limits the bytes that filters may take, not counting unused space in slabs. Filters that
-// exceed it are not loaded; it drops no filter. 0: no limit; negative: no filter fits.
+// exceed the limit are not loaded; SetLimit drops no filter. 0: no limit; negative: no filter fits.
 func (p *FilterPool) SetLimit(bytes int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -20,7 +20,7 @@
 //
 //	userKey, trailer := ikey[:len(ikey)-8], binary.LittleEndian.Uint64(ikey[len(ikey)-8:])
 //
-// A seek to fewer than 8 bytes panics.
+// A seek to a key of fewer than 8 bytes panics.
 //
 // Errors about damage are of type *sift.CorruptionError and match sift.ErrCorruption. Errors about
 // tables that sift cannot read match sift.ErrUnsupported. Other errors are those of the file.
@@ -185,7 +185,7 @@ func decodeFooter(src []byte, size int64) (f footer, metaErr, err error) {
 	return f, metaErr, err
 }
 
-// wrongMagic returns the error for a table with another magic. It names the formats of other
+// wrongMagic returns the error for a table with an unexpected magic. It names the formats of other
 // engines.
 func wrongMagic(magic uint64, version uint32) error {
 	switch magic {
@@ -201,7 +201,7 @@ func wrongMagic(magic uint64, version uint32) error {
 	return fmt.Errorf("not a table: magic %#016x", magic)
 }
 
-// unknownType returns the error for a block of another type. It names the types of other engines.
+// unknownType returns the error for a block of unsupported type. It names types of other engines.
 func unknownType(t byte) error {
 	name := "unknown"
 	switch t {

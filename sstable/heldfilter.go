@@ -114,8 +114,9 @@ var ErrNoRoom = errors.New("sstable: the filter exceeds the filter memory limit"
 // LoadFilterSteps loads the first n steps of the filter, at most len(FilterSteps()), and drops the
 // others. It reads a unit again as a whole if it is, or will be, only partly in memory. Lookups
 // continue meanwhile.
-// If the steps exceed the pool's limit, it returns ErrNoRoom and changes nothing. After another
-// error the filter has at most the steps that it had before, and a damaged unit and those after it
+//
+// If the steps exceed the pool's limit, it returns ErrNoRoom and changes nothing. After any other
+// error the filter has at most the steps that it had before; a damaged unit and those after it
 // can no longer be loaded.
 func (r *Reader) LoadFilterSteps(n int) error {
 	r.filterMu.Lock()
@@ -171,8 +172,8 @@ func (r *Reader) loadFilterSteps(n int) error {
 	return nil
 }
 
-// loadPartialUnit loads the first steps of the unit after units, of which kept are in use already.
-// It drops an old partial unit first: together they could exceed the memory budget.
+// loadPartialUnit loads the first steps of the unit after units; the first kept units are in use
+// already. It drops an old partial unit first: together they could exceed the memory budget.
 func (r *Reader) loadPartialUnit(units []filterMem, kept, steps int) (partial filterMem, err error) {
 	trimmed, err := r.trimmedUnit(units, steps)
 	if err == nil && len(r.held().units) > kept {
@@ -263,8 +264,8 @@ func (r *Reader) lostUnit(i int, err error) error {
 	return err
 }
 
-// resized opens the filter over other units. It does not verify units again that held has, if the
-// reader is a Resizer.
+// resized opens the filter over other units. If the reader is a Resizer, resized does not verify
+// again the units that held has.
 func (r *Reader) resized(held *heldFilter, units []filterMem) (filter.Reader, error) {
 	if f, ok := held.reader.(filter.Resizer); ok {
 		return f.Resize(unitBytes(units))

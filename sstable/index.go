@@ -28,7 +28,7 @@ type index struct {
 // lastIndexID is the most recent id of an index.
 var lastIndexID atomic.Uint64
 
-// packedIndex is a table's index block, verified and laid out for searching: some 7 bytes per data
+// packedIndex is a table's index block, verified and laid out for searching: about 7 bytes per data
 // block for random binary keys, 10 for decimal text. It is immutable.
 //
 // A separator's number is the eight bytes after the prefix that all separators share, big-endian.
@@ -41,7 +41,7 @@ var lastIndexID atomic.Uint64
 // allows. Most separators consist of the shared prefix, at most eight bytes, and the first trailer
 // of a user key, so several columns take no bytes.
 //
-// The last separator is stored separately: it is short, far after the others, and shares no prefix
+// The last separator is stored separately: it is short, far beyond the others, and shares no prefix
 // with them.
 type packedIndex struct {
 	n       int           // number of data blocks
@@ -53,9 +53,9 @@ type packedIndex struct {
 }
 
 // indexGroup describes consecutive data blocks. Its part of packedIndex.columns begins with 32
-// steps of four or eight bytes; if the group has fewer separators, the last step is repeated. The
-// columns follow, then, unless columnTrailer is empty, the number that is subtracted from trailers,
-// and then the remainders of the separators.
+// steps of four or eight bytes; if the group has fewer separators, the last step is repeated. Then
+// come the columns, the number subtracted from trailers (unless columnTrailer is empty), and the
+// remainders of the separators.
 type indexGroup struct {
 	offset uint64            // of the first block
 	steps  uint32            // where the group's part of columns begins
@@ -261,7 +261,7 @@ func (x *packedIndex) shares(userKey []byte) bool {
 }
 
 // within reports whether the key's number proves that the key is after separator i-1 and before
-// separator i. It may return false for such a key, too.
+// separator i. It may also return false for such a key.
 func (x *packedIndex) within(userKey []byte, i int) bool {
 	if i == x.n-1 || !x.shares(userKey) {
 		return false

@@ -42,8 +42,8 @@ func (x *index) countLarge() int {
 	return 1
 }
 
-// limitOf returns the limit of the pool's memory beyond which indexes are evicted, small ones or
-// others; 0: none.
+// limitOf returns the pool's memory beyond which small indexes, or the others, are evicted; 0: no
+// limit.
 func (p *IndexPool) limitOf(small bool) int64 {
 	limit := p.limit.Load()
 	if small {
@@ -59,9 +59,9 @@ func (x *index) touch() {
 	}
 }
 
-// SetLimit limits the bytes that all indexes together may take. Small indexes, of at most 16 bytes
-// per data block and 1 KiB, may exceed the limit by three quarters. A single index may exceed both
-// limits, and so may those that LevelDB filters need. 0: no limit.
+// SetLimit limits the bytes that all indexes together may take. Small indexes, of at most 1 KiB and
+// another 16 bytes per data block, may exceed the limit by three quarters. A single index may
+// exceed both limits, and so may those that LevelDB filters need. 0: no limit.
 func (p *IndexPool) SetLimit(bytes int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -87,8 +87,8 @@ func (p *IndexPool) offer(r *Reader, x *index) bool {
 	return true
 }
 
-// hold makes x the index of the reader, and evicts others if necessary. It does not if the reader has
-// been released, and keeps x's blocks out of the cache then. REQUIRES: the reader's indexMu is held.
+// hold makes x the index of the reader, and evicts others if necessary. If the reader has been
+// released, it only keeps x's blocks out of the cache. REQUIRES: the reader's indexMu is held.
 func (p *IndexPool) hold(r *Reader, x *index) {
 	p.loads.Add(1)
 	if r.released.Load() {

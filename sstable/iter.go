@@ -17,12 +17,12 @@ type IterOptions struct {
 	// DontFillCache keeps the blocks that the iterator reads out of the cache. The iterator
 	// decodes them into its own memory and reuses it, so a scan makes no garbage.
 	DontFillCache bool
-	// Readahead reads ahead from the first block on. By default the iterator reads ahead only
-	// once it moves forward from block to block.
+	// Readahead makes the iterator read ahead from the first block. By default it reads ahead
+	// only once it moves forward from block to block.
 	Readahead bool
 	// SkipDamaged, if not nil, is called with the error of each damaged block, and the iterator
-	// continues after the block. It may have returned entries of the block before the damage.
-	// I/O errors still stop the iterator.
+	// continues after the block. It may already have returned entries of the block. I/O errors
+	// still stop the iterator.
 	SkipDamaged func(error)
 	// IO counts the block reads. Default: the reader's counter.
 	IO *BlockIO
@@ -127,7 +127,7 @@ func (it *Iter) Value() []byte { return it.blk.data[it.e.value:it.e.end:it.e.end
 // Err returns the error that stopped the last move, or nil.
 func (it *Iter) Err() error { return it.err }
 
-// Close releases the iterator's memory, and returns nil. It may be called twice.
+// Close releases the iterator's memory, and returns nil. It may be called more than once.
 func (it *Iter) Close() error {
 	it.valid, it.blk, it.uncached, it.x = false, nil, block{}, nil
 	it.dropWindow()

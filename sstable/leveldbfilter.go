@@ -22,8 +22,8 @@ import (
 //	4     the offset of the first of these offsets
 //	1     g: filter i is for the data blocks that begin at offsets o with o >> g == i
 //
-// Example: 80 00 00 00 00 00 00 00 01 00 00 00 00 09 00 00 00 0b is one filter, of one
-// probe and 64 bits of which bit 7 is set, for blocks that begin below 2048. A filter
+// Example: 80 00 00 00 00 00 00 00 01 00 00 00 00 09 00 00 00 0b is one filter with one
+// probe and 64 bits, where bit 7 is set, for blocks that begin below 2048. A filter
 // without bits contains no key. A number of probes above 30 is reserved for later formats.
 //
 // The bits of a key are h, h + d, h + 2d and so on, modulo the number of bits, where h is
@@ -54,8 +54,8 @@ type levelDBFilter struct {
 	ends   []uint32 // end of each, relative to the start of the first
 	baseLg uint8
 	// signed is set if a LevelDB on a platform with signed chars may have written the filters:
-	// its hash differs for keys with bytes above 127. Then a key is excluded only if it is under
-	// both hashes.
+	// its hash differs for keys with bytes above 127. Then a key is excluded only if the filter
+	// excludes both hashes.
 	signed bool
 	fpr    float64
 	at     Handle // of the block
@@ -73,7 +73,7 @@ func newLevelDBFilter(x *packedIndex, family string, block []byte) (f *levelDBFi
 		return nil, false
 	}
 	f.data = block[:starts:starts]
-	for i := starts; i < uint64(n)+4; i += 4 { // after the offsets follows that of the first one, the end of the filters
+	for i := starts; i < uint64(n)+4; i += 4 { // the last word is the offset of the offsets, where the filters end
 		end := binary.LittleEndian.Uint32(block[i:])
 		if uint64(end) > starts {
 			return nil, false
@@ -242,13 +242,13 @@ func (r *Reader) openLevelDBFilter(family string, h Handle, o *ReaderOptions) er
 	return nil
 }
 
-// maxCheckedBlocks is the number of data blocks of which checkLevelDBFilter tries to read one.
+// maxCheckedBlocks is the maximum number of data blocks that checkLevelDBFilter tries to read.
 const maxCheckedBlocks = 4
 
 var errNotChecked = errors.New("cannot be checked: no data block is readable")
 
 // checkLevelDBFilter checks that the filters contain the user keys of the first readable data
-// block. Other programs than LevelDB may have added different keys, internal ones for example.
+// block. Programs other than LevelDB may have added different keys, internal ones for example.
 // If none of the first blocks is readable, it returns errNotChecked.
 func (r *Reader) checkLevelDBFilter(f *levelDBFilter) error {
 	for i := range min(f.index.numBlocks(), maxCheckedBlocks) {

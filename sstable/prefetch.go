@@ -31,8 +31,8 @@ func (r *Reader) prefetch(h Handle) bool {
 // isCached reports whether data block i is in the cache.
 func (x *index) isCached(i int) bool { return x.cached != nil && x.inCache(i) != nil }
 
-// PrefetchGE starts reading the block that SeekGE(ikey) reads first, and does not wait for it. The
-// next move must be that SeekGE.
+// PrefetchGE starts reading the block that SeekGE(ikey) reads first, and does not wait for it. It
+// does wait for the index, if that is not in memory. The next move must be that SeekGE.
 func (it *Iter) PrefetchGE(ikey []byte) {
 	if it.r.ahead == nil || !it.begin() {
 		return
@@ -42,7 +42,8 @@ func (it *Iter) PrefetchGE(ikey []byte) {
 	it.prefetch(i)
 }
 
-// PrefetchFirst starts reading the first block, and does not wait for it.
+// PrefetchFirst starts reading the first block, and does not wait for it. It does wait for the
+// index, if that is not in memory.
 func (it *Iter) PrefetchFirst() {
 	if it.r.ahead != nil && it.begin() {
 		it.prefetch(0)

@@ -25,7 +25,7 @@ type Prefixer interface {
 }
 
 // FixedPrefix returns the Prefixer whose prefixes are the first n bytes of keys. Shorter keys
-// have no prefix. An n below 1 stands for 1.
+// have no prefix. An n below 1 is treated as 1.
 func FixedPrefix(n int) Prefixer { return fixedPrefix(max(n, 1)) }
 
 type fixedPrefix int
@@ -41,7 +41,7 @@ func (p fixedPrefix) PrefixLen(key []byte) int {
 
 // PrefixUpTo returns the Prefixer whose prefixes end with the n-th delimiter of keys: with '/' and
 // 1 the prefix of "user/17/name" is "user/", with 2 it is "user/17/". Keys with fewer delimiters
-// have no prefix. An n below 1 stands for 1.
+// have no prefix. An n below 1 is treated as 1.
 func PrefixUpTo(delimiter byte, n int) Prefixer { return prefixUpTo{delimiter, max(n, 1)} }
 
 type prefixUpTo struct {
@@ -94,9 +94,9 @@ func (p eachPrefix) from(n int, key []byte, f func(prefix []byte)) {
 }
 
 // RangePrefixLen returns the length of a prefix of lower that all keys in [lower, upper) have, and
-// that p extracts from each of them: a filter with p's prefixes that excludes it excludes the range.
-// It returns -1 if there is none, and the longest if there are several. A nil bound is the empty
-// key, not a missing bound.
+// that p extracts from each of them: if a filter with p's prefixes excludes it, no key of the table
+// is in the range. It returns -1 if there is none, and the longest if there are several. A nil
+// bound is the empty key, not a missing bound.
 func RangePrefixLen(p Prefixer, lower, upper []byte) int {
 	n := p.PrefixLen(lower)
 	switch {

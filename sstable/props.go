@@ -44,12 +44,12 @@ import (
 //	sift.seq.max             varint   MaxSeq
 //	sift.seq.min             varint   MinSeq
 //
-// Integers are little-endian. RocksDB and pebble define the names with rocksdb. and require
-// the block. Unknown names are ignored. The block is invalid if the value of a known name is
-// malformed. Tables with another comparator, or with a nonzero value of RocksDB's property for a
-// global sequence number, are not supported. If RocksDB's property for the filtering of whole
-// keys is 0, the filter contains only prefixes of keys, and is not used. The checksums tie the
-// filters to the table: an intact filter block of another table would exclude keys.
+// Integers are little-endian. RocksDB and pebble define the names with rocksdb. and require the
+// block. Unknown names are ignored. The block is invalid if the value of a known name is malformed.
+// Tables with another comparator, or with a nonzero value of RocksDB's property for a global
+// sequence number, are not supported. If RocksDB's whole-key filtering property is 0, the filter
+// contains only prefixes of keys, and is not used. The checksums tie the filters to the table: an
+// intact filter block of another table would exclude keys.
 //
 // The entry sift.seq.max = 300 is
 //

@@ -53,11 +53,11 @@ func (k *rangeKeys) each(f func(key []byte)) {
 // numberLen is the number of key bytes in a number without symbols.
 const numberLen = 8
 
-// splitAt chooses a fixed length of prefixes. It ignores the longest keys, up to a twentieth. Of the
-// longest of the others it leaves the last 8 bytes to the number, so that numbers distinguish all
-// keys. But prefixes are short enough for two keys per prefix on average, since a range must lie
-// within one prefix, and no shorter than the common prefix of all keys, as far as that leaves 8
-// bytes.
+// splitAt chooses a fixed prefix length. It ignores the longest keys, up to a twentieth. The
+// longest of the others has 8 bytes after the prefix, so that numbers distinguish all keys. The
+// prefix is shorter if there would be fewer than two keys per prefix on average, since a range must
+// lie within one prefix. But it is never shorter than the common prefix of all keys, unless fewer
+// than 8 bytes would follow.
 func (k *rangeKeys) splitAt() int {
 	var lengths, differ []int // number of keys by length, and by the position where they first differ from the previous key
 	count := func(counts *[]int, n int) {

@@ -33,7 +33,7 @@ type ioStripe struct {
 type BlockIOCounts struct {
 	Reads uint64 // reads of data blocks from the file; one read may cover several adjacent blocks
 	Bytes uint64 // bytes read
-	Hits  uint64 // blocks found in the cache
+	Hits  uint64 // blocks found in the cache or in a Buffer
 }
 
 // Load returns the counts.

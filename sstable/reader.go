@@ -20,21 +20,22 @@ type ReaderOptions struct {
 	Path string
 	// Cache is the cache for data blocks. Default: none.
 	Cache *BlockCache
-	// Policies open filters, before filter.Open does. They are necessary for families that
-	// package filter does not know.
+	// Policies open the filters of their families; filter.Open opens the others. They are
+	// necessary for families that package filter does not know.
 	Policies []filter.Policy
 	// RangePolicies open range filters. Default: filter.Range.
 	RangePolicies []filter.RangePolicy
 	// IgnoreFilter treats the table as if it had no filter.
 	IgnoreFilter bool
-	// MaxFilterUnits is the number of filter units that NewReader loads. Default: all.
-	// Negative: none, and only LoadRangeBits loads the range filter.
+	// MaxFilterUnits is the maximum number of filter units that NewReader loads. Default: all.
+	// Negative: none, and only LoadRangeBits loads the range filter. LevelDB's own filters are
+	// used only with the default.
 	MaxFilterUnits int
-	// FilterLater leaves the filter to LoadFilterSteps, so that the table can be read sooner. It
-	// has no effect on LevelDB's own filters.
+	// FilterLater leaves loading the filter to LoadFilterSteps, so that the table can be read
+	// sooner. It has no effect on LevelDB's own filters, nor on a table with several filters.
 	FilterLater bool
 	// Prefix is the prefix extractor of the table's filters. Verify and the range filter need
-	// it, unless it is one of this package, which are known by name.
+	// it, unless it is a Prefixer of this package: the reader knows these by name.
 	Prefix Prefixer
 	// FilterPool allocates the filter's memory. Default: the heap.
 	FilterPool *FilterPool
@@ -213,7 +214,7 @@ func (r *Reader) readIndex() (*index, error) {
 }
 
 // readMeta reads the metaindex and the properties. metaErr reports damage to them; err is an error
-// because of which the table cannot be read.
+// that makes the table unreadable.
 func (r *Reader) readMeta() (metaErr, err error) {
 	h := r.footer.metaindex
 	what := "metaindex block"
@@ -347,8 +348,8 @@ func (r *Reader) Properties() *Properties { return r.props }
 // properties, or nil.
 func (r *Reader) MetaErr() error { return r.metaErr }
 
-// ApproximateOffset returns the approximate offset in the file of the key, or of the place where
-// it would be. It returns -1 if the index is not in memory and cannot be read.
+// ApproximateOffset returns the approximate file offset at which the key is or would be. It returns
+// -1 if the index is not in memory and cannot be read.
 func (r *Reader) ApproximateOffset(userKey []byte) int64 {
 	x, err := r.loadIndex()
 	if err != nil {
@@ -361,8 +362,8 @@ func (r *Reader) ApproximateOffset(userKey []byte) int64 {
 	return r.dataEnd
 }
 
-// IndexBytes returns the reader's memory in bytes without filters: the index, if it is in memory,
-// and the properties.
+// IndexBytes returns the memory that the reader takes without its filters, in bytes: the index, if
+// it is in memory, and the properties.
 func (r *Reader) IndexBytes() int64 {
 	n := int64(unsafe.Sizeof(*r))
 	if x := r.index.Load(); x != nil {
@@ -374,9 +375,9 @@ func (r *Reader) IndexBytes() int64 {
 	return n
 }
 
-// Release evicts the table's blocks from the cache and keeps new ones out. The pools no longer count
-// the table's filter and index. The reader can still be used. Call Release when the table is
-// dropped.
+// Release evicts the table's blocks from the cache, keeps new ones out, and makes the pools stop
+// counting the table's filter and index. The reader can still be used. Call Release when the table
+// is dropped.
 func (r *Reader) Release() {
 	r.filterMu.Lock()
 	if held := r.filter.Load(); held != nil {

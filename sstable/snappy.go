@@ -116,7 +116,7 @@ func decodeSnappy(dst, src []byte) error {
 const maxElement = 64 + 16
 
 // decodeFast decodes elements from src[s:] into dst[d:], up to an element that it does not handle:
-// one near an end of src or dst, a long literal, one of type 3, or an invalid one. It returns the
+// one near the end of src or dst, a long literal, one of type 3, or an invalid one. It returns the
 // positions that it has reached. REQUIRES: d <= len(dst)-maxElement, s < len(src)-maxElement.
 //
 // For any input it reads only src[s:s+1+maxElement] and dst[d-offset:], which is in dst because

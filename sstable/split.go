@@ -13,7 +13,7 @@ type keySplit struct {
 // delimiters are the bytes after which prefixes may end.
 const delimiters = "/:|#,;=._-\x00\t @~"
 
-// enoughWhole is the percentage of keys in keySplit.whole from which on split tries no further
+// enoughWhole is the percentage of keys counted in keySplit.whole at which split stops trying
 // delimiters.
 const enoughWhole = 90
 

@@ -9,9 +9,9 @@ import (
 
 // symbols maps the bytes after the prefix of a key to a number, and preserves their order. At
 // each position only some bytes occur in a table, decimal digits for example. The number is
-// composed of the ranks of the bytes among those of their positions: so a thousand seconds are a
-// thousand numbers whether keys are in binary or in decimal. Shorter keys are padded with zeros.
-// Bytes after the last position are ignored.
+// composed of the ranks of the bytes among those of their positions, so a range of a thousand
+// seconds has a thousand numbers, whether keys are in binary or in decimal. Shorter keys are padded
+// with zeros. Bytes after the last position are ignored.
 //
 // The text of symbols, which follows a semicolon in a table's split, is a list of positions,
 // separated by commas. A position consists of the first and last byte of each run, in

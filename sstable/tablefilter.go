@@ -110,8 +110,8 @@ func (r *Reader) MayContain(key filter.Key) bool {
 	return h == nil || h.MayContain(key)
 }
 
-// PrefetchFilter starts loading the memory that a probe of the filter for the hash reads first into
-// the cache, and does not wait for it; see filter.Prefetcher.
+// PrefetchFilter starts loading the memory that a filter probe for the hash reads first, into the
+// CPU cache, and does not wait; see filter.Prefetcher.
 func (r *Reader) PrefetchFilter(hash uint64) {
 	if h := r.filter.Load(); h != nil {
 		h.prefetch(hash)

@@ -127,7 +127,7 @@ func (b *block) walk(fn func(e entry, key []byte) error) error {
 	return nil
 }
 
-// openFilter reads the filters from the file again, all units of the filter of keys included.
+// openFilter reads the filters from the file again, including all units of the key filter.
 func (v *verifier) openFilter() {
 	r := v.r
 	r.filterMu.Lock()

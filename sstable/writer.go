@@ -19,8 +19,8 @@ type WriterOptions struct {
 	// BlockBytes is the maximum size of a data block before compression. Only a block with a
 	// single entry may be larger. Default: 4096.
 	BlockBytes int
-	// RestartInterval is the number of entries per restart, an entry whose key is stored
-	// without prefix compression. Default: 16.
+	// RestartInterval is the number of entries per restart. A restart is an entry whose key is
+	// stored without prefix compression. Default: 16.
 	RestartInterval int
 	// DisableCompression stores all blocks uncompressed. Otherwise data and index blocks
 	// are compressed with snappy if that saves at least an eighth.
@@ -107,8 +107,8 @@ func NewWriter(w io.Writer, o *WriterOptions) *Writer {
 }
 
 // Add adds an entry, which must be after the previous one in the order of internal keys: user keys
-// ascend, and the sequence numbers of a user key descend. Key and value together may have 1 GiB, and
-// seq 56 bits. The value of a tombstone is ignored. Add copies userKey and value.
+// ascend, and the sequence numbers of a user key descend. Key and value together are limited to
+// 1 GiB, and seq to 56 bits. The value of a tombstone is ignored. Add copies userKey and value.
 func (w *Writer) Add(userKey []byte, seq uint64, kind Kind, value []byte) error {
 	if w.err != nil {
 		return w.err

@@ -44,7 +44,7 @@ const (
 // Terms describes how filters are measured.
 func (o *Options) Terms() []string {
 	return []string{
-		fmt.Sprintf("Filters alone: through the interface of each library, the hashing of the key included; one thread; %d round(s) in turns, one of the largest.", o.Rounds),
+		fmt.Sprintf("Filters alone: through the interface of each library, the hashing of the key included; one thread; %d round(s) in turns, but only one for the largest filters.", o.Rounds),
 		fmt.Sprintf("False positive rate over %d absent keys. In cache: one filter of %d keys. Out of cache: filters of %d keys, or (big) of %d and more, that take %d MB together; filters and %d keys in random order. Batches of %d keys, where a filter can probe many keys in one call.",
 			o.Absent, o.HotSize, o.HotSize, o.BigSize, o.ColdBytes/1e6, coldKeys, batchSize),
 		"Isolated: an atomic addition between probes keeps the CPU from overlapping them; its own time is subtracted. The floor hashes the key (XXH64) and reads one cache line of memory; no filter can do less.",
@@ -96,7 +96,7 @@ func (o *Options) sizes(kind string) []int {
 	return slices.DeleteFunc(slices.Clone(o.Sizes), func(n int) bool { return n < o.HotSize })
 }
 
-// rounds returns 1 for filters that are so large that building them takes long.
+// rounds returns 1 for filters that are so large that building them is slow.
 func (o *Options) rounds(n int) int {
 	if n > o.BigSize {
 		return 1
@@ -233,8 +233,8 @@ func (p *probing) build(f Filter) (b built, err error) {
 	return b, nil
 }
 
-// fewestHits is the number of false positives from which their rate is reported: its standard
-// deviation is then about a fifth.
+// fewestHits is the minimum number of false positives for a rate to be reported: the standard
+// deviation is then at most about a fifth of the rate.
 const fewestHits = 25
 
 // fpr records the false positive rate over distinct absent keys.

@@ -246,7 +246,7 @@ func wasted(probed, rates []float64) float64 {
 	return sum
 }
 
-// average returns the same, averaged over the measured seconds.
+// average returns the reads that a lookup wastes, averaged over the measured seconds.
 func (s *shape) average(o *Options, seconds []second, rates []float64) float64 {
 	var sum float64
 	for _, t := range seconds[o.WarmSeconds:] {
@@ -255,7 +255,7 @@ func (s *shape) average(o *Options, seconds []second, rates []float64) float64 {
 	return sum / float64(o.MeasuredSeconds)
 }
 
-// hindsight returns the same, with the optimal rates for each second.
+// hindsight is average with the optimal rates for each second.
 func (s *shape) hindsight(o *Options, seconds []second, halvings float64) float64 {
 	var sum, last float64
 	for i, t := range seconds[o.WarmSeconds:] {

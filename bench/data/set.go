@@ -57,8 +57,8 @@ type madeUp struct {
 	pool      []byte
 }
 
-// MadeUp returns n keys of a kind, with values of valueSize bytes. The share ratio of each value is
-// random, and the rest repeats it, as with db_bench's --compression_ratio.
+// MadeUp returns n keys of a kind, with values of valueSize bytes. ratio is the share of each value
+// that is random; the rest repeats it, as with db_bench's --compression_ratio.
 func MadeUp(kind string, n, valueSize int, ratio float64) (Set, error) {
 	if kind != Decimal && kind != Random && kind != Ascending && kind != Text {
 		return nil, fmt.Errorf("the kind of keys must be %s, %s, %s or %s, not %q", Decimal, Random, Ascending, Text, kind)

@@ -73,7 +73,7 @@ type Engine struct {
 	Version string
 	// Modes are the ways to look up a key, the default first.
 	Modes []Mode
-	// Terms says in which respects the store is not measured on the same terms as the
+	// Terms says how the terms on which the store is measured differ from those of the
 	// others.
 	Terms string
 	// PageWrites: it writes through memory maps, or writes the same pages repeatedly, so what
@@ -90,7 +90,7 @@ type Engine struct {
 	// RangeFilters: it has range filters.
 	RangeFilters bool
 	// RangeWays are the ways in which its DB, a RangeReader, can look for a key in a range; nil:
-	// its DB is no RangeReader.
+	// its DB is not a RangeReader.
 	RangeWays []string
 	// DeletesRanges: its DB is a RangeDeleter.
 	DeletesRanges bool

@@ -29,7 +29,7 @@ func init() {
 	register(&e)
 	large := e
 	large.Name, large.Version, large.Variant = "goleveldb-large", "", true
-	large.Terms = "goleveldb with equal memory instead of an equal cache: its cache is larger by its filters and indexes, which sift has outside its own."
+	large.Terms = "goleveldb with equal memory instead of an equal cache: its cache is larger by the size of its filters and indexes, which sift keeps outside its cache."
 	large.Open = func(c Config) (DB, error) {
 		if c.Memory == 0 {
 			c.CacheBytes += c.filtersAndIndexes()

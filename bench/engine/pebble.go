@@ -39,7 +39,7 @@ func init() {
 	register(&e)
 	large := e
 	large.Name, large.Version, large.Variant = "pebble-large", "", true
-	large.Terms = "pebble with equal memory instead of an equal cache: its cache is larger by its filters and indexes and by two memtables, which sift has outside its own."
+	large.Terms = "pebble with equal memory instead of an equal cache: its cache is larger by the size of its filters, its indexes and two memtables, which sift keeps outside its cache."
 	large.Open = func(c Config) (DB, error) {
 		if c.Memory == 0 {
 			c.CacheBytes += c.filtersAndIndexes() + 2*int64(c.WriteBufferBytes)

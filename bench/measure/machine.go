@@ -47,8 +47,8 @@ func Commit() string {
 	return head
 }
 
-// ModuleVersion returns the version of a linked module, or "" if it is not
-// linked or replaced by a directory.
+// ModuleVersion returns the version of a linked module, or "" if it is not linked, or
+// is replaced with a directory.
 func ModuleVersion(path string) string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

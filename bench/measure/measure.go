@@ -30,7 +30,7 @@ type ProcIO struct {
 	DirtyBytes int64
 }
 
-// Now returns the current Point. It stops the world for some microseconds.
+// Now returns the current Point. It stops the world for a few microseconds.
 func Now() Point {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

@@ -6,8 +6,8 @@ import (
 	"github.com/siftdb/sift/bench/result"
 )
 
-// goal is a limit for one measure of a benchmark: how many times as good as another store sift has
-// to be at least or, if other is empty, the largest figure that sift itself may have.
+// goal is a limit for one measure of a benchmark: sift must be at least limit times as good as
+// another store or, if other is empty, its own figure must be at most limit.
 type goal struct {
 	benchmark, state string // every state if state is empty
 	unit             string

@@ -28,7 +28,7 @@ func Blocks(f *result.File, others map[string]*result.Table) (map[string]string,
 			return nil, fmt.Errorf("a saved table has the name of a table of the result, %q", name)
 		}
 		shown := Table{Header: t.Header, Rows: t.Rows}
-		// Of older tables only the commit that added them to the document is known.
+		// For older tables, only the commit that added them to the document is known.
 		origin := fmt.Sprintf("Recorded %s in commit %s; measured", t.When, t.Commit)
 		if m := t.Machine; m.CPU != "" {
 			origin = fmt.Sprintf("Measured %s at commit %s on %s (%d cores, %s, %s)", t.When, t.Commit, m.CPU, m.Cores, m.System, m.Go)
@@ -51,8 +51,8 @@ func machineBlock(m *result.Meta) string {
 		strings.ReplaceAll(m.Command, result.CommandSeparator, "\n    "))
 }
 
-// Fill replaces the text between markers by the blocks of the same names. A marker without a block
-// of its name, and one that is not closed, are errors.
+// Fill replaces the text between markers with the blocks of the same names. A marker without a
+// block of its name, and one that is not closed, are errors.
 func Fill(text string, blocks map[string]string) (string, error) {
 	var out strings.Builder
 	for {

@@ -98,7 +98,7 @@ func Title(name string) string {
 	return name
 }
 
-// Expand replaces groups by their benchmarks and checks the names.
+// Expand replaces groups with their benchmarks and checks the names.
 func Expand(names []string) ([]string, error) {
 	var all []string
 	for _, name := range names {

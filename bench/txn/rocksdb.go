@@ -16,7 +16,7 @@ import (
 func init() { Kinds = append(Kinds, Kind{"rocksdb optimistic", openRocks}) }
 
 // rocksStore is RocksDB's OptimisticTransactionDB through its C interface. Each call
-// costs some tenths of a microsecond for cgo.
+// costs a few tenths of a microsecond for cgo.
 type rocksStore struct {
 	db    *C.rocksdb_optimistictransactiondb_t
 	write *C.rocksdb_writeoptions_t

@@ -40,7 +40,7 @@ func (n *Node) readFirst() error {
 	return nil
 }
 
-// beginFirst starts the first start.
+// beginFirst prepares the first start, and records that it has begun.
 func (n *Node) beginFirst() error {
 	s := n.cfg.Shape
 	if !n.cfg.Init {

@@ -19,9 +19,9 @@ import (
 )
 
 // The ids of the node and of its cluster, each 40 hex digits and a newline. The node's is random. A
-// node with an empty directory chooses a new one, because it no longer knows its votes and what it
-// acknowledged. The cluster's is chosen at random by the node that creates the cluster; nodes that
-// join get it from another node.
+// node with an empty directory chooses a new one, because it no longer knows how it voted and
+// what it acknowledged. The cluster's is chosen at random by the node that creates the cluster;
+// nodes that join get it from another node.
 //
 // On disk; do not change.
 const (

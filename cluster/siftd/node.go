@@ -42,7 +42,8 @@ type Config struct {
 	Restore string
 	// Join lists client addresses of nodes whose cluster the node joins, if Dir is empty.
 	Join []string
-	// Password is required of clients; all nodes have the same.
+	// Password is required of clients; all nodes must have the same one. Without a password, Addr
+	// and HTTPAddr must be loopback addresses.
 	Password string
 	// ClientTLS is for clients; nil means no TLS. JoinTLS is for this node as a client of other
 	// nodes, such as those in Join.

@@ -41,8 +41,8 @@ type memberView struct {
 	Addr    string // of the node, as the group knows it
 }
 
-// action is a change. The node itself executes DROP; the leader of the group executes ADD, after
-// the node has created an empty replica, VOTE, ADDRESS, REMOVE and LEAD; the leader of the
+// action is a change. The node itself executes DROP. The leader of the group executes VOTE,
+// ADDRESS, REMOVE, LEAD and, after the node has created an empty replica, ADD. The leader of the
 // directory group executes FORGET. If what is "", there is no change.
 type action struct {
 	what  string
@@ -158,7 +158,7 @@ func (v *view) updateMembers(shard int) (a action, wait bool) {
 	return a, wait
 }
 
-// drop makes a node remove its replica of a group of which it is not a member.
+// drop makes a node remove its replica of a group that it is not a member of.
 func (v *view) drop() action {
 	for _, n := range v.nodes {
 		for shard := range n.hosts {
@@ -324,7 +324,7 @@ func (v *view) keepsMajority(without string) bool {
 
 // spreadLeaders balances leadership: if a node leads at least two groups more than another, it
 // transfers the leadership of one, to the other node or to the next node on the shortest path to
-// it. A path goes from node to node by groups that the one leads and the other is a member of. Each
+// it. A path goes from node to node by groups that one leads and the next is a member of. Each
 // transfer shortens the rest of the path.
 func (v *view) spreadLeaders() action {
 	var best *path

@@ -77,7 +77,7 @@ func (n *Node) openReplica(shard int, first bool) (*replica, error) {
 }
 
 // replicaName is a file with the number of a replica, 16 hex digits and a newline. A node that
-// leaves a group and joins it again gets a new number: it no longer knows its vote and what it
+// leaves a group and joins it again gets a new number: it no longer knows how it voted and what it
 // acknowledged, so nodes that do not know of the change must not mistake it for the former member.
 //
 // On disk; do not change.

@@ -12,9 +12,9 @@ type checkCmd struct {
 }
 
 func (checkCmd) Help() string {
-	return `Reads the whole database and verifies every checksum, the order of the keys, the key
-ranges of tables and levels, that no filter has a false negative, and that a lookup of each key
-finds it. It changes nothing. It prints a line for each fault, with file and offset, and exits
+	return `Reads the whole database and verifies every checksum, the order of the keys, and the key
+ranges of tables and levels. It also verifies that no filter has a false negative, and that a lookup
+finds each key. It changes nothing. It prints a line for each fault, with file and offset, and exits
 with status 3 if there are any.
 
 Example:

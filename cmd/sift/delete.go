@@ -84,7 +84,7 @@ func (c *deleteCmd) deleteRange(e *env) error {
 	return e.withDB(c.Dir, o, func(db *sift.DB) error {
 		err := db.DeleteRange(e.ctx, bounds[0], bounds[1])
 		if err != nil && errors.Is(err, e.ctx.Err()) {
-			return fmt.Errorf("%w: some of the keys may be deleted", err)
+			return fmt.Errorf("%w: some of the keys may have been deleted", err)
 		}
 		return err
 	})

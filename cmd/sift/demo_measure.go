@@ -107,8 +107,8 @@ func (d *demo) lookUpAbsent(db *sift.DB, absent [][]byte) (l lookups, err error)
 	return l, nil
 }
 
-// lookUpPresent looks up some existing keys and returns how many it has found. If one is not found,
-// that is an error.
+// lookUpPresent looks up some existing keys and returns how many it has found. A key that is not
+// found is an error.
 func (d *demo) lookUpPresent(db *sift.DB) (n int, err error) {
 	for _, key := range d.keys.keys[:min(len(d.keys.keys), 10_000)] {
 		if found, err := db.Has(key); err != nil {

@@ -109,7 +109,7 @@ func (t typed[T]) add(lines []string, isNew []bool) (int, error) {
 	return n, err
 }
 
-// has looks lines up until one is malformed.
+// has looks up lines until one is malformed.
 func (t typed[T]) has(lines []string, positive []bool) (int, error) {
 	vs, err := t.parseAll(lines)
 	t.f.MayContainMany(vs, positive)

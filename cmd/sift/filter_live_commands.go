@@ -19,8 +19,8 @@ type liveBuildCmd struct {
 }
 
 func (liveBuildCmd) Help() string {
-	return `Adds each line of standard input and writes the filter when the input ends. If a
-line is malformed, or the filter is full, it reports the line and writes nothing.
+	return `Adds each line of standard input to a new filter, and writes it when the input ends.
+If a line is malformed, or the filter is full, it reports the line and writes nothing.
 
 The kinds of filter are bloom, counting, cuckoo, scalable, generations, dedup, pair and sharded. Their
 parameters are the fields of live.Config in package filter/live.

@@ -67,7 +67,7 @@ answers most lookups of absent keys without reading from the disk.
 Keys and values are text: \t \n \r and \\ stand for a tab, a line feed, a carriage
 return and a backslash, and \xHH for any unprintable byte. Commands print and read this
 form, or hexadecimal with --hex. Put -- before a key that begins with a dash, as in:
-sift get db -- -key. For a flag, write: sift scan --from=-key db.
+sift get db -- -key. In a flag, use an equals sign: sift scan --from=-key db.
 
 Commands that only read open the database read-only, so several can run at once.
 

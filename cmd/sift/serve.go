@@ -34,7 +34,7 @@ type serveCmd struct {
 	MaxClients   int           `default:"10000" placeholder:"N" help:"Maximum number of connections (${default})."`
 	MaxValue     bytesize.Size `default:"64MiB" placeholder:"BYTES" help:"Maximum size of a value, up to 512MiB (${default}). Keys have at most 1MiB."`
 	NoLoops      bool          `help:"Serve each client with a goroutine, even on Linux, where event loops are the default."`
-	Timeout      time.Duration `default:"0s" help:"Close connections that have been idle for this long. 0s: never (${default})."`
+	Timeout      time.Duration `default:"0s" help:"Close connections that have been idle for this long; 0s means never (${default})."`
 	Dir          string        `arg:"" help:"The database. It is created if it is missing."`
 	Grace        time.Duration `default:"5s" help:"At shutdown, how long clients have to receive their last replies (${default})."`
 }

@@ -33,8 +33,9 @@ interrupts a command; at the prompt it ends the shell, as "exit" and Ctrl-D do. 
 the database and closes it again, so other processes can use it in between. Commands cannot read
 standard input: put needs its value as an argument.
 
-If standard input is not a terminal, its lines are a script. It ends at the first line that is wrong
-or fails; a missing key does not end it. The exit status is the highest of all lines.
+If standard input or output is not a terminal, the lines of standard input are a script. It ends at
+the first line that is wrong or fails; a missing key does not end it. The exit status is the highest
+of all lines.
 
 Examples:
 

@@ -234,7 +234,7 @@ func (s *suite) allocations() {
 }
 
 // joined returns the policy as a BlockPolicy and the block of the units. It returns nil
-// and nil if the policy is no BlockPolicy, and a nil block after a failure.
+// and nil if the policy is not a BlockPolicy, and a nil block after a failure.
 func (s *suite) joined(units [][]byte) (filter.BlockPolicy, []byte) {
 	s.t.Helper()
 	bp, ok := s.p.(filter.BlockPolicy)

@@ -1,4 +1,4 @@
-// Package filtertest tests whether a filter policy keeps the contract of filter.Policy
+// Package filtertest tests whether a filter policy satisfies the contract of filter.Policy
 // or filter.RangePolicy:
 //
 //	func TestMyPolicy(t *testing.T) { filtertest.Run(t, mine.Policy()) }
@@ -6,7 +6,7 @@
 // Run builds filters over zero to a million keys; probes for every key; compares the
 // false positive rate with the reader's FPR; reuses writers after Finish; probes from
 // several goroutines; counts allocations; and damages filters at every byte. RunRange
-// does the like for range filters. A seed determines the keys, and each failure prints
+// does the same for range filters. A seed determines the keys, and each failure prints
 // it.
 package filtertest
 
@@ -44,7 +44,7 @@ type Options struct {
 	Seed uint64
 }
 
-// Run reports each violation of the contract of filter.Policy by p to t.
+// Run reports to t each way in which p violates the contract of filter.Policy.
 func Run(t TB, p filter.Policy) {
 	t.Helper()
 	RunWith(t, p, Options{})

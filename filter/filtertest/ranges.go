@@ -12,7 +12,7 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// RunRange reports each violation of the contract of filter.RangePolicy by p to t. It builds
+// RunRange reports to t each way in which p violates the contract of filter.RangePolicy. It builds
 // filters over numbers of several distributions. It probes ranges that contain keys, which must not
 // be excluded, and empty ranges, many of them right next to a key, whose false positive rate must
 // not exceed the reader's FPR. It also reuses writers after Finish, counts allocations, and damages

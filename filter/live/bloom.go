@@ -100,7 +100,7 @@ func (o *BloomOptions[T]) size() (numWords uint64, hashes int, err error) {
 			return 0, 0, optionError("FPR", "%v with %d items needs more than 2^43 bits in scheme %v", o.FPR, o.Items, o.Scheme)
 		}
 	case o.Items != 0 || o.FPR != 0:
-		return 0, 0, optionError("Bits and Hashes", "exclude Items and FPR")
+		return 0, 0, optionError("Bits and Hashes", "cannot be combined with Items and FPR")
 	case bits == 0 || bits > maxBits:
 		return 0, 0, optionError("Bits", "%d is not in 1..2^43", bits)
 	case hashes < 1 || hashes > maxHashes:
@@ -236,7 +236,7 @@ func (f *Bloom[T]) MayContainMany(vs []T, positive []bool) {
 // that are set; MaxUint64 if all are. It reads the whole filter.
 func (f *Bloom[T]) ApproxCount() uint64 { return f.approxCount() }
 
-// FPR is the share of absent elements for which MayContain is true now, from
+// FPR is the share of absent elements for which MayContain is true now, computed from
 // the bits that are set. It reads the whole filter.
 func (f *Bloom[T]) FPR() float64 { return f.fpr() }
 

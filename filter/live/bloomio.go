@@ -14,19 +14,18 @@ func (f *Bloom[T]) WriteTo(w io.Writer) (int64, error) {
 	return f.write(w, f.key.Kind(), 0)
 }
 
-// ReadFrom replaces the filter by one that WriteTo wrote; see Filter.
+// ReadFrom replaces the filter with one that WriteTo wrote; see Filter.
 func (f *Bloom[T]) ReadFrom(r io.Reader) (int64, error) { return readFrom(f, r) }
 
 // MarshalBinary returns what WriteTo writes.
 func (f *Bloom[T]) MarshalBinary() ([]byte, error) { return marshal(f) }
 
-// UnmarshalBinary replaces the filter by one that MarshalBinary wrote; see Filter.
+// UnmarshalBinary replaces the filter with one that MarshalBinary wrote; see Filter.
 func (f *Bloom[T]) UnmarshalBinary(data []byte) error { return unmarshal(f, data) }
 
-// ReadBloom reads a filter that WriteTo wrote. Damage gives an error that matches
-// ErrFormat, another kind of filter or of elements one that matches ErrIncompatible, and a
-// filter larger than o.MaxBytes one that matches ErrTooLarge. It reads nothing after the
-// filter.
+// ReadBloom reads a filter that WriteTo wrote. The error matches ErrFormat if the input is
+// damaged, ErrIncompatible if the kind of filter or of its elements differs, and ErrTooLarge if
+// the filter is larger than o.MaxBytes. ReadBloom reads nothing after the filter.
 func ReadBloom[T any](r io.Reader, o ReadOptions[T]) (*Bloom[T], error) {
 	return readNew(r, o, func(key funnel.Key[T]) *Bloom[T] { return &Bloom[T]{key: key} })
 }

@@ -93,10 +93,10 @@ func (f *Bloom[T]) WriteCold(w io.Writer) (int64, error) {
 	return written, err
 }
 
-// Cold is a Bloom filter that stays in a file, or wherever an io.ReaderAt reads. A lookup reads one
-// block of 68 bytes, and nothing is kept in memory. It is safe for concurrent use if the ReaderAt
-// is. A file must not be overwritten while it is in use: a block of another filter in its place has
-// a valid checksum. Replace it by a new file, as WriteFile does.
+// Cold is a Bloom filter that stays in a file, or in whatever an io.ReaderAt reads. A lookup reads
+// one block of 68 bytes, and nothing is kept in memory. It is safe for concurrent use if the
+// ReaderAt is. A file must not be overwritten while it is in use: a block of another filter in its
+// place has a valid checksum. Replace it with a new file, as WriteFile does.
 type Cold[T any] struct {
 	key    funnel.Key[T]
 	r      io.ReaderAt
@@ -234,7 +234,7 @@ func checkBlock(b []byte, number uint64) error {
 	return nil
 }
 
-// ReadFrom reads a filter that WriteTo or WriteCold wrote into memory, for readers that are
+// ReadFrom reads into memory a filter that WriteTo or WriteCold wrote, for readers that are
 // not an io.ReaderAt. Use OpenCold for files. See Filter.
 func (c *Cold[T]) ReadFrom(r io.Reader) (int64, error) {
 	kind, err := elementKind(&c.key)
@@ -254,7 +254,7 @@ func (c *Cold[T]) ReadFrom(r io.Reader) (int64, error) {
 // MarshalBinary returns what WriteTo writes.
 func (c *Cold[T]) MarshalBinary() ([]byte, error) { return marshal(c) }
 
-// UnmarshalBinary replaces the filter by the one in data, which it copies.
+// UnmarshalBinary replaces the filter with the one in data, which it copies.
 func (c *Cold[T]) UnmarshalBinary(data []byte) error {
 	r := bytes.NewReader(data)
 	n, err := c.ReadFrom(r)
@@ -292,8 +292,8 @@ func readCold[T any](s *source, key funnel.Key[T]) (*Cold[T], error) {
 	return c, nil
 }
 
-// Load reads the whole filter into memory and verifies each block. The Bloom can count and
-// merge, and be added to and written again.
+// Load reads the whole filter into memory and verifies each block. The Bloom that it returns can do
+// what a Cold cannot: count, merge, and add elements.
 func (c *Cold[T]) Load() (*Bloom[T], error) {
 	in := io.NewSectionReader(c.r, coldHeader, int64(c.blocks)*coldBlock)
 	words := alignedWords(c.blocks * blockWords)

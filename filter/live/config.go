@@ -26,8 +26,8 @@ import (
 //	sharded(shards=16,of=counting(items=7e4,fpr=0.01))
 //
 // The fields are the options of the kind's constructor; those left out have its defaults.
-// Parse(c.String()) gives back an equal Config. In JSON it is an object with the same names and
-// kind, or the text as a string:
+// Parse(c.String()) returns an equal Config. In JSON a Config is an object with the kind and the
+// same field names, or the text as a string:
 //
 //	{"kind": "bloom", "items": 1000000, "fpr": 0.001}
 type Config struct {

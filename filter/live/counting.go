@@ -24,8 +24,9 @@ type CountingOptions[T any] struct {
 	Funnel func(dst []byte, v T) []byte
 }
 
-// Counting is a Bloom filter that deletes. It has 4-bit counters instead of bits, and so takes
-// four times the memory. An element that was added several times must be deleted as many times.
+// Counting is a Bloom filter that supports deletion. It has 4-bit counters instead of bits, and so
+// takes four times the memory. An element that was added several times must be deleted as many
+// times.
 //
 // A counter that reaches 15 stays there, since it is then unknown how many elements it counts:
 // elements that use it can no longer be deleted completely. With the number of elements that the
@@ -38,8 +39,9 @@ type CountingOptions[T any] struct {
 // filter of 2,000 elements with an FPR of 5% lost 1,223 of them when 20,000 absent ones were
 // deleted (TestCountingDeleteAbsent).
 //
-// Counting is safe for concurrent use. MayContain takes no locks; Add and Delete take one of 64,
-// by element, so that the saved form contains each addition completely or not at all.
+// Counting is safe for concurrent use. MayContain takes no locks. Add and Delete take one of 64
+// locks, chosen by the element, so that the saved form contains each addition completely or not at
+// all.
 type Counting[T any] struct {
 	key funnel.Key[T]
 	counters
@@ -140,8 +142,8 @@ func (c *counters) remove(h uint64) {
 
 func (f *Counting[T]) hash(v T) uint64 { return seedHash(f.key.Sum64(v), f.seed) }
 
-// Add adds an element, once more if it was added before, and reports whether one
-// of its counters was 0. If so, it was not in the filter before.
+// Add adds an element, once more if it was added before, and reports whether one of its
+// counters was 0. If so, the element was not in the filter before.
 func (f *Counting[T]) Add(v T) bool { return f.addSum(f.key.Sum64(v)) }
 
 // AddMany adds elements, faster than one by one; see Adder.
@@ -326,13 +328,13 @@ func (f *Counting[T]) WriteTo(w io.Writer) (int64, error) {
 	}, c.words)
 }
 
-// ReadFrom replaces the filter by one that WriteTo wrote; see Filter.
+// ReadFrom replaces the filter with one that WriteTo wrote; see Filter.
 func (f *Counting[T]) ReadFrom(r io.Reader) (int64, error) { return readFrom(f, r) }
 
 // MarshalBinary returns what WriteTo writes.
 func (f *Counting[T]) MarshalBinary() ([]byte, error) { return marshal(f) }
 
-// UnmarshalBinary replaces the filter by one that MarshalBinary wrote; see Filter.
+// UnmarshalBinary replaces the filter with one that MarshalBinary wrote; see Filter.
 func (f *Counting[T]) UnmarshalBinary(data []byte) error { return unmarshal(f, data) }
 
 // ReadCounting reads a filter that WriteTo wrote; see ReadBloom.

@@ -43,7 +43,7 @@ type CuckooOptions[T any] struct {
 //
 // Cuckoo is safe for concurrent use. MayContain takes no locks. Add takes one only if it has to
 // move fingerprints, and Delete if both buckets have the fingerprint; a call that finds one being
-// moved waits for that.
+// moved waits until the move is done.
 type Cuckoo[T any] struct {
 	key funnel.Key[T]
 	cuckoo
@@ -358,7 +358,7 @@ type step struct {
 }
 
 // makeRoom moves fingerprints along the shortest path, so that a or b gets an empty slot.
-// It returns false, and changes nothing, if there is no path within some 250 buckets.
+// It returns false, and changes nothing, if there is no path within about 250 buckets.
 func (c *cuckoo) makeRoom(a, b uint64) bool {
 	var steps [256]step
 	steps[0], steps[1] = step{bucket: a, from: -1}, step{bucket: b, from: -1}

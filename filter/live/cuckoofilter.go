@@ -92,7 +92,7 @@ func (f *Cuckoo[T]) CountOf(v T) int { return f.count(f.key.Sum64(v)) }
 // added. It is exact while nothing is added or deleted. It reads the whole filter.
 func (f *Cuckoo[T]) ApproxCount() uint64 { return f.used() }
 
-// Capacity is the number of slots. With Items elements, some 3% (9-bit fingerprints) to
+// Capacity is the number of slots. With Items elements, about 3% (9-bit fingerprints) to
 // 16% (32-bit fingerprints) of them are empty.
 func (f *Cuckoo[T]) Capacity() uint64 { return f.n * uint64(f.slots) }
 
@@ -244,13 +244,13 @@ func (f *Cuckoo[T]) WriteTo(w io.Writer) (int64, error) {
 	}, words)
 }
 
-// ReadFrom replaces the filter by one that WriteTo wrote; see Filter.
+// ReadFrom replaces the filter with one that WriteTo wrote; see Filter.
 func (f *Cuckoo[T]) ReadFrom(r io.Reader) (int64, error) { return readFrom(f, r) }
 
 // MarshalBinary returns what WriteTo writes.
 func (f *Cuckoo[T]) MarshalBinary() ([]byte, error) { return marshal(f) }
 
-// UnmarshalBinary replaces the filter by one that MarshalBinary wrote; see Filter.
+// UnmarshalBinary replaces the filter with one that MarshalBinary wrote; see Filter.
 func (f *Cuckoo[T]) UnmarshalBinary(data []byte) error { return unmarshal(f, data) }
 
 // ReadCuckoo reads a filter that WriteTo wrote; see ReadBloom.

@@ -14,7 +14,7 @@ import (
 // DedupOptions are the parameters of a Dedup.
 type DedupOptions[T any] struct {
 	// Items is the number of different elements in the stream or, with Window, the number of
-	// latest elements of which duplicates are found.
+	// latest elements whose duplicates are found.
 	Items uint64
 	// FPR is the share of new elements that are wrongly dropped as duplicates, and so lost,
 	// once Items have been seen. It is lower before; see Dedup.Loss.
@@ -203,14 +203,14 @@ func (d *Dedup[T]) WriteTo(w io.Writer) (int64, error) {
 		[]uint64{seen, dropped, math.Float64bits(d.loss)}, d.filter)
 }
 
-// ReadFrom replaces the Dedup by one that WriteTo wrote, whatever its parameters; see
+// ReadFrom replaces the Dedup with one that WriteTo wrote, whatever its parameters; see
 // Filter.
 func (d *Dedup[T]) ReadFrom(r io.Reader) (int64, error) { return readFrom(d, r) }
 
 // MarshalBinary returns what WriteTo writes.
 func (d *Dedup[T]) MarshalBinary() ([]byte, error) { return marshal(d) }
 
-// UnmarshalBinary replaces the Dedup by one that MarshalBinary wrote; see Filter.
+// UnmarshalBinary replaces the Dedup with one that MarshalBinary wrote; see Filter.
 func (d *Dedup[T]) UnmarshalBinary(data []byte) error { return unmarshal(d, data) }
 
 // ReadDedup reads a Dedup that WriteTo wrote; see ReadBloom.

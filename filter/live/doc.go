@@ -4,7 +4,7 @@
 //
 //	Bloom        additions and lookups; lock-free; reads and writes Guava's files
 //	Scalable     a Bloom that grows and stays below its FPR at any size
-//	Counting     a Bloom that deletes, at four times the memory
+//	Counting     a Bloom with deletion, at four times the memory
 //	Cuckoo       deletes and counts, at about the memory of a Bloom
 //	Pair         one Bloom for added, one for deleted elements: cheap, but see its comment
 //	Rotating     a Bloom that is rebuilt from its source in the background

@@ -6,14 +6,14 @@ import (
 )
 
 var (
-	// ErrFormat matches every error about input that is truncated, damaged, or not a saved
+	// ErrFormat is matched by every error about input that is truncated, damaged, or not a saved
 	// filter.
 	ErrFormat = errors.New("live: not a saved filter, or a damaged one")
-	// ErrTooLarge matches the error of a reader whose input needs more memory than the
+	// ErrTooLarge is matched by the error of a reader whose input needs more memory than the
 	// caller allows.
 	ErrTooLarge = errors.New("live: saved filter is larger than allowed")
-	// ErrIncompatible matches the error of Merge and of readers for filters that differ
-	// in a parameter that must be the same.
+	// ErrIncompatible is matched by the error of Merge and of readers for filters that differ in a
+	// parameter that must be the same.
 	ErrIncompatible = errors.New("live: filters differ")
 	// ErrFull is returned by Add if the filter has no space for the element. The filter
 	// is unchanged.

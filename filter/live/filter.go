@@ -33,13 +33,12 @@ type Filter[T any] interface {
 	// WriteTo writes the saved form. It includes all elements whose Add has returned;
 	// one that is added meanwhile may be missing.
 	io.WriterTo
-	// ReadFrom and UnmarshalBinary replace the filter by one that WriteTo or
-	// MarshalBinary wrote, of the same kind and with the same kind of elements. No
-	// other call may run at the same time. ReadFrom reads nothing after the filter.
-	// After an error the filter is unchanged; the error of damage matches ErrFormat,
-	// that of another kind of filter or of elements ErrIncompatible. There is one
-	// exception: if bytes follow the filter in its argument, UnmarshalBinary replaces the
-	// filter, and returns an error that matches ErrFormat.
+	// ReadFrom and UnmarshalBinary replace the filter with one that WriteTo or MarshalBinary wrote,
+	// of the same kind and with the same kind of elements. No other call may run at the same time.
+	// ReadFrom reads nothing after the filter. After an error the filter is unchanged. The error
+	// matches ErrFormat if the data is damaged, and ErrIncompatible if the kind of filter or of its
+	// elements differs. There is one exception: if bytes follow the filter in its argument,
+	// UnmarshalBinary replaces the filter, and returns an error that matches ErrFormat.
 	io.ReaderFrom
 	encoding.BinaryMarshaler
 	encoding.BinaryUnmarshaler
@@ -68,10 +67,10 @@ type FallibleAdder[T any] interface {
 	AddMany(vs []T, isNew []bool) (n int, err error)
 }
 
-// Deleter is a filter that deletes.
+// Deleter is a filter that supports deletion.
 type Deleter[T any] interface {
 	Prober[T]
-	// Delete undoes one Add of an element; that of a Pair removes the element for good. It reports
+	// Delete undoes one Add of an element, or in a Pair removes the element permanently. It reports
 	// whether the filter may have contained the element.
 	Delete(v T) bool
 }

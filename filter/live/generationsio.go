@@ -29,14 +29,14 @@ func (g *Generations[T]) WriteTo(w io.Writer) (int64, error) {
 	}, []uint64{uint64(g.each), uint64(r.until), r.used.Load()}, r.filters...)
 }
 
-// ReadFrom replaces the filter by one that WriteTo wrote, which may have other parameters;
-// see Filter. It keeps its clock, GenerationsOptions.Now.
+// ReadFrom replaces the filter with one that WriteTo wrote, which may have other parameters; see
+// Filter. It keeps its clock, GenerationsOptions.Now.
 func (g *Generations[T]) ReadFrom(r io.Reader) (int64, error) { return readFrom(g, r) }
 
 // MarshalBinary returns what WriteTo writes.
 func (g *Generations[T]) MarshalBinary() ([]byte, error) { return marshal(g) }
 
-// UnmarshalBinary replaces the filter by one that MarshalBinary wrote; see ReadFrom.
+// UnmarshalBinary replaces the filter with one that MarshalBinary wrote; see ReadFrom.
 func (g *Generations[T]) UnmarshalBinary(data []byte) error { return unmarshal(g, data) }
 
 // ReadGenerations reads a filter that WriteTo wrote; see ReadBloom. Its clock is

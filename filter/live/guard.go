@@ -128,9 +128,9 @@ func NewGuard[K comparable, V any](o GuardOptions[K, V]) (*Guard[K, V], error) {
 }
 
 // Get returns the value of a key: from the cache, or from load, whose result it puts into the
-// cache. If the key does not exist, load must return ErrAbsent or an error that matches it, and
-// so does Get. Other errors are those of load, and ctx.Err() if ctx ends while Get waits for it.
-// Callers that share a load share its V.
+// cache. If the key does not exist, load must return an error that matches ErrAbsent, and Get
+// returns one, too. Other errors are those of load, and ctx.Err() if ctx ends while Get waits for
+// it. Callers that share a load share its V.
 //
 // load runs on a new goroutine, with the values of the first caller's context, and is canceled when
 // no caller waits for it any longer. If it panics, Get panics in each of the waiting callers.
@@ -236,8 +236,8 @@ func (g *Guard[K, V]) Learn(ctx context.Context, key K) error {
 // Trust declares that from now on the filter holds all keys.
 func (g *Guard[K, V]) Trust() { g.trusted.Store(true) }
 
-// LearnAll adds all keys to the filter and then calls Trust. On an error it stops without that.
-// Without a filter it does nothing.
+// LearnAll adds all keys to the filter and then calls Trust. On an error it stops and does not call
+// Trust. Without a filter it does nothing.
 func (g *Guard[K, V]) LearnAll(ctx context.Context, keys iter.Seq2[K, error]) error {
 	if g.keys == nil {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"github.com/siftdb/sift/filter/live/internal/funnel"
 )
 
-// Layer is one of the filters of a Layered: a Cold, or any other filter through Hot. MayContain
-// returns true with an error.
+// Layer is one of the filters of a Layered: a Cold, or any other filter through Hot. On an error
+// MayContain returns true.
 type Layer[T any] interface {
 	MayContain(v T) (bool, error)
 }
@@ -113,7 +113,8 @@ func (l *Layered[T]) Layers() []Prober[T] {
 	return fs
 }
 
-// MemoryBytes is the memory of the filters in memory that report it.
+// MemoryBytes is the memory of the filters that Layers returns, if they report it. It does not
+// count cold layers, not even those that ReadFrom has read into memory.
 func (l *Layered[T]) MemoryBytes() int {
 	n := 0
 	for _, f := range l.Layers() {

@@ -88,7 +88,7 @@ func OpenLayered[T any](r io.ReaderAt, size int64, o ReadOptions[T]) (*Layered[T
 	return l, nil
 }
 
-// ReadFrom reads a filter that WriteTo wrote, with its cold layers, into memory. Use
+// ReadFrom reads into memory a filter that WriteTo wrote, cold layers included. Use
 // OpenLayered for files. See Filter.
 func (l *Layered[T]) ReadFrom(r io.Reader) (int64, error) {
 	kind, err := elementKind(&l.key)
@@ -103,7 +103,7 @@ func (l *Layered[T]) ReadFrom(r io.Reader) (int64, error) {
 // MarshalBinary returns what WriteTo writes.
 func (l *Layered[T]) MarshalBinary() ([]byte, error) { return marshal(l) }
 
-// UnmarshalBinary replaces the filter by the one in data, which it copies.
+// UnmarshalBinary replaces the filter with the one in data, which it copies.
 func (l *Layered[T]) UnmarshalBinary(data []byte) error {
 	r := bytes.NewReader(data)
 	_, err := l.ReadFrom(r)

@@ -154,13 +154,13 @@ func (p *Pair[T]) WriteTo(w io.Writer) (int64, error) {
 	return writeParts(w, record{kind: kindPair, elements: p.added.key.Kind(), hashes: 2}, nil, p.added, p.removed)
 }
 
-// ReadFrom replaces the filter by one that WriteTo wrote; see Filter.
+// ReadFrom replaces the filter with one that WriteTo wrote; see Filter.
 func (p *Pair[T]) ReadFrom(r io.Reader) (int64, error) { return readFrom(p, r) }
 
 // MarshalBinary returns what WriteTo writes.
 func (p *Pair[T]) MarshalBinary() ([]byte, error) { return marshal(p) }
 
-// UnmarshalBinary replaces the filter by one that MarshalBinary wrote; see Filter.
+// UnmarshalBinary replaces the filter with one that MarshalBinary wrote; see Filter.
 func (p *Pair[T]) UnmarshalBinary(data []byte) error { return unmarshal(p, data) }
 
 // ReadPair reads a filter that WriteTo wrote; see ReadBloom.

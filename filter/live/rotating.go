@@ -22,7 +22,7 @@ type RotatingOptions[T any] struct {
 	// call. An error ends the rebuild, and the old filter stays in use.
 	Source func(ctx context.Context) iter.Seq2[T, error]
 	// Count, if not nil, is called before a rebuild and returns about how many elements
-	// the source has. Without it, the next filter is made for the number of the last rebuild.
+	// the source has. Without it, the number of elements in the last rebuild is used.
 	Count func(ctx context.Context) (uint64, error)
 	// Every, if not zero, is the interval at which Run rebuilds.
 	Every time.Duration
@@ -133,8 +133,8 @@ func (r *Rotating[T]) newFilter(items uint64) (*Bloom[T], error) {
 	})
 }
 
-// Add adds an element, to the filter being built as well. It reports whether that
-// changed a bit of the current filter.
+// Add adds an element to the current filter and, during a rebuild, to the new one. It
+// reports whether a bit of the current filter changed.
 func (r *Rotating[T]) Add(v T) bool { return r.add(r.state.Load().current.digest(v)) }
 
 func (r *Rotating[T]) add(d digest) bool {
@@ -207,7 +207,7 @@ func (r *Rotating[T]) Equal(o *Rotating[T]) bool { return r.Current().Equal(o.Cu
 // WriteTo writes the current filter, as Bloom.WriteTo does, for ReadFrom or ReadBloom.
 func (r *Rotating[T]) WriteTo(w io.Writer) (int64, error) { return r.Current().WriteTo(w) }
 
-// ReadFrom replaces the current filter by one that WriteTo wrote, so that a program can
+// ReadFrom replaces the current filter with one that WriteTo wrote, so that a program can
 // start without a rebuild. It waits for a rebuild under way. r must have been made by
 // NewRotating.
 func (r *Rotating[T]) ReadFrom(src io.Reader) (int64, error) { return readFrom(r, src) }
@@ -257,8 +257,8 @@ func (r *Rotating[T]) Progress() RotatingProgress {
 }
 
 // Rebuild makes a new filter of the elements in the source and those that are added meanwhile, and
-// replaces the old one with it. After an error the old one stays in use. Rebuild waits for another
-// one that is in progress.
+// replaces the old one with it. After an error the old one stays in use. If another Rebuild is in
+// progress, Rebuild first waits for it.
 func (r *Rotating[T]) Rebuild(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

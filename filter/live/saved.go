@@ -15,10 +15,10 @@ import (
 
 // ReadOptions are the parameters of readers of saved filters.
 type ReadOptions[T any] struct {
-	// MaxBytes is the maximum memory of the filter. A larger one gives ErrTooLarge. Generations
-	// count with all the filters that they will have. If zero, memory is bounded only by the
-	// size of the input: a header that claims more than follows does not make the reader
-	// allocate it.
+	// MaxBytes is the maximum memory of the filter in bytes. A larger filter gives ErrTooLarge. A
+	// Generations counts with all the filters that it will have. If MaxBytes is zero, memory is
+	// bounded only by the size of the input: a header that claims more than follows does not
+	// make the reader allocate it.
 	MaxBytes int64
 	// Funnel must append the same bytes as the writer's. It may be nil for strings,
 	// byte slices and integers.
@@ -60,7 +60,7 @@ func (s *source) take(words uint64) error {
 // saved is implemented by each kind. The exported readers and writers are based on it.
 type saved interface {
 	io.WriterTo
-	// read replaces the filter by a saved one. After an error it is unchanged.
+	// read replaces the filter with a saved one. After an error it is unchanged.
 	read(s *source) error
 	// elementKind returns the kind of elements. It makes a zero value ready to read.
 	elementKind() (funnel.Kind, error)
@@ -153,10 +153,10 @@ func syncDir(dir string) error {
 	return errors.Join(err, d.Close())
 }
 
-// ReadFile replaces f by the filter in a file that WriteFile wrote. After an error f is unchanged,
-// with one exception: if other bytes follow the filter in the file, ReadFile replaces f, and
-// returns an error. Damage gives a *fs.PathError that matches ErrFormat and names the part of the
-// file in which it was found.
+// ReadFile replaces f with the filter in a file that WriteFile wrote. After an error f is
+// unchanged, with one exception: if other bytes follow the filter in the file, ReadFile replaces f,
+// and returns an error. Damage causes a *fs.PathError that matches ErrFormat and names the part of
+// the file in which it was found.
 func ReadFile(name string, f io.ReaderFrom) error {
 	file, err := os.Open(name)
 	if err != nil {

@@ -306,13 +306,13 @@ func (f *Scalable[T]) WriteTo(w io.Writer) (int64, error) {
 	return written, err
 }
 
-// ReadFrom replaces the filter by one that WriteTo wrote; see Filter.
+// ReadFrom replaces the filter with one that WriteTo wrote; see Filter.
 func (f *Scalable[T]) ReadFrom(r io.Reader) (int64, error) { return readFrom(f, r) }
 
 // MarshalBinary returns what WriteTo writes.
 func (f *Scalable[T]) MarshalBinary() ([]byte, error) { return marshal(f) }
 
-// UnmarshalBinary replaces the filter by one that MarshalBinary wrote; see Filter.
+// UnmarshalBinary replaces the filter with one that MarshalBinary wrote; see Filter.
 func (f *Scalable[T]) UnmarshalBinary(data []byte) error { return unmarshal(f, data) }
 
 // ReadScalable reads a filter that WriteTo wrote; see ReadBloom.

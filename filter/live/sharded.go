@@ -28,9 +28,9 @@ type ShardedOptions[T any] struct {
 //	})
 //	isNew, err := s.Add("alice")
 //
-// A lookup probes one filter, so the FPR is that of one. The numbers of elements in the
-// shards differ by a few per cent: make filters that can be full large enough. Sharded
-// is safe for concurrent use if F is.
+// A lookup probes one filter, so the FPR is that of one. The numbers of elements in the shards
+// differ by a few percent, so leave some room in filters of a fixed capacity. Sharded is safe for
+// concurrent use if F is.
 //
 // To delete, use the filter that the element belongs to: s.Of(v).Delete(v).
 type Sharded[T any, F Filter[T]] struct {
@@ -296,15 +296,16 @@ func (s *Sharded[T, F]) WriteTo(w io.Writer) (int64, error) {
 	return writeParts(w, record{kind: kindSharded, elements: s.key.Kind(), hashes: uint32(len(s.shards))}, nil, s.shards...)
 }
 
-// ReadFrom replaces the filter by one that WriteTo wrote, with shards of the same kind; see Filter.
-// It cannot read shards of a kind that the caller has defined. It reads a shard that is a Rotating
-// as a Bloom, and one that is sharded itself as a Sharded[T, Filter[T]], which F must allow.
+// ReadFrom replaces the filter with one that WriteTo wrote, with shards of the same kind; see
+// Filter. It cannot read shards of a kind that the caller has defined. It reads a shard that is a
+// Rotating as a Bloom, and one that is itself sharded as a Sharded[T, Filter[T]], which F must
+// allow.
 func (s *Sharded[T, F]) ReadFrom(r io.Reader) (int64, error) { return readFrom(s, r) }
 
 // MarshalBinary returns what WriteTo writes.
 func (s *Sharded[T, F]) MarshalBinary() ([]byte, error) { return marshal(s) }
 
-// UnmarshalBinary replaces the filter by one that MarshalBinary wrote; see ReadFrom.
+// UnmarshalBinary replaces the filter with one that MarshalBinary wrote; see ReadFrom.
 func (s *Sharded[T, F]) UnmarshalBinary(data []byte) error { return unmarshal(s, data) }
 
 // ReadSharded reads a filter that WriteTo wrote; see ReadBloom.

@@ -9,9 +9,9 @@ func OptimalBits(items uint64, fpr float64) uint64 {
 	return uint64(math.Ceil(-float64(items) * math.Log(fpr) / (math.Ln2 * math.Ln2)))
 }
 
-// OptimalHashes returns the number of bits to set for each element that gives the
-// lowest FPR with bits bits and items elements: m/n ln 2, rounded, at least 1. More
-// hashes raise the FPR. The constructors use at most 255.
+// OptimalHashes returns the number of bits to set per element for the lowest FPR of a filter of the
+// given size: m/n ln 2, rounded, at least 1. More hashes raise the FPR. The constructors use at
+// most 255.
 func OptimalHashes(bits, items uint64) int {
 	if items == 0 {
 		items = 1
@@ -19,7 +19,7 @@ func OptimalHashes(bits, items uint64) int {
 	return max(1, int(math.Round(float64(bits)/float64(items)*math.Ln2)))
 }
 
-// ExpectedFPR returns the FPR of a Bloom filter with bits bits, hashes hashes and items
+// ExpectedFPR returns the FPR of a Bloom filter with the given numbers of bits, hashes and
 // elements: (1 - e^(-kn/m))^k; 1 without bits.
 func ExpectedFPR(bits uint64, hashes int, items uint64) float64 {
 	if bits == 0 {
@@ -29,10 +29,9 @@ func ExpectedFPR(bits uint64, hashes int, items uint64) float64 {
 	return math.Pow(fill, float64(hashes))
 }
 
-// FillLoss returns the expected share of a stream's new elements that are false positives,
-// and so dropped as duplicates, while a Bloom filter of bits bits fills from empty to items
-// elements: the mean of the FPR meanwhile. It is far below the final FPR: 0.17% for a
-// filter that ends at 1%.
+// FillLoss returns the expected share of a stream's new elements that are false positives, and so
+// dropped as duplicates, while a Bloom filter fills from empty to items elements: the mean FPR over
+// that time. It is far below the final FPR: 0.17% for a filter that ends at 1%.
 func FillLoss(bits uint64, hashes int, items uint64) float64 {
 	// Gauss-Legendre quadrature with five points on each of eight pieces: more than enough
 	// for a smooth monotone function.

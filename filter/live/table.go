@@ -20,7 +20,7 @@ const (
 	// takes the least memory, and an operation has up to as many cache misses as hashes.
 	Scattered Scheme = 0
 	// Blocked keeps the bits of an element in one 64-byte cache line, so an operation
-	// has one cache miss. For the same FPR it takes some 4% more memory at 1% and 9%
+	// has one cache miss. For the same FPR it takes about 4% more memory at 1% and 9%
 	// more at 0.1%. It is for filters larger than the CPU cache.
 	Blocked Scheme = 1
 	// Guava is BloomFilterStrategies.MURMUR128_MITZ_64, the default of Google

@@ -36,8 +36,8 @@
 //	Get, four tables in level 0               91.0                8.1
 //	Get, a table in each of levels 2 to 5     48.4                3.9
 //
-// Building Ribbon filters takes some 3 times as long as building pebble's: another
-// 70 ns per key, of the microseconds that a flush or compaction spends on a key.
+// Building Ribbon filters takes about 3 times as long as building pebble's: 70 ns more
+// per key, where a flush or compaction spends microseconds on each key.
 //
 // # pebble's next interface
 //
@@ -110,7 +110,7 @@ func From(p pebble.FilterPolicy) filter.Policy {
 
 // Filters returns a value for pebble's Options.Filters: the given policies by name. Pass
 // all policies with which the database's tables may have been written. Of several policies
-// with the same name it uses the first.
+// with the same name it uses the first. It leaves out nil and pebble.NoFilterPolicy.
 func Filters(policies ...pebble.FilterPolicy) map[string]pebble.FilterPolicy {
 	byName := make(map[string]pebble.FilterPolicy, len(policies))
 	for _, p := range policies {

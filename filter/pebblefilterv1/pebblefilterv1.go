@@ -1,4 +1,4 @@
-// Package pebblefilterv1 is package pebblefilter, which see, for version 1 of pebble.
+// Package pebblefilterv1 is package pebblefilter for version 1 of pebble; see there.
 // In this version Options.Levels is a slice, whose last entry applies to all further
 // levels, and the filter type must be set:
 //
@@ -14,15 +14,15 @@ import (
 	"github.com/siftdb/sift/filter/internal/adapt"
 )
 
-// New returns p as a policy of pebble, safe for concurrent use. Its name, on disk, is p's
-// BlockFamily. Its probes do not allocate and keep no state. They return true for a
-// malformed block; pebble's block checksum guards against flipped bits. If a filter cannot
-// be built, because a table has too many keys, one that excludes nothing is written.
+// New returns p as a policy of pebble, safe for concurrent use. If p is a filter.BlockPolicy, as
+// the policies of package filter are unless they are keyed, the name of the filters on disk is p's
+// BlockFamily, and probes do not allocate. For any other policy the name is "joined." and p's
+// Family, and each probe opens the filter, which is slow. New(filter.None()) and New(nil) are nil,
+// with which pebble writes no filters.
 //
-// This holds for policies that implement filter.BlockPolicy, as those of package filter
-// do unless they are keyed. Any other policy is opened for each probe, which is slow, and
-// its name is its family after "joined.". New(filter.None()) and New(nil) are nil, with
-// which pebble writes no filters.
+// Probes of a malformed block return true; pebble's block checksum guards against flipped
+// bits. If the writer fails, because a table has too many keys, pebble writes a filter that
+// excludes nothing.
 func New(p filter.Policy) pebble.FilterPolicy {
 	if filter.IsNone(p) {
 		return nil
@@ -40,11 +40,11 @@ func (p *policy) MayContain(_ pebble.FilterType, block, key []byte) bool {
 
 func (p *policy) NewWriter(pebble.FilterType) pebble.FilterWriter { return p.block.NewWriter() }
 
-// From returns pebble's policy p as a policy for the store. Its readers use
-// Key.Bytes. The blocks of bloom.FilterPolicy are kept unchanged, in the family of
-// filter.RocksDBBloom. The blocks of other policies get a checksum, since these may
-// exclude keys or panic if a block is corrupt; their family is p's name after
-// "sealed.". From(New(p)) is p, and From(nil) is filter.None().
+// From returns pebble's policy p as a policy of package filter. Its readers use Key.Bytes.
+// Blocks of bloom.FilterPolicy remain unchanged, and have the family of
+// filter.RocksDBBloom. Blocks of other policies get a checksum, since these policies may
+// exclude keys or panic if a block is corrupt; their family is "sealed." and p's name.
+// From(New(p)) is p, and From(nil) is filter.None().
 func From(p pebble.FilterPolicy) filter.Policy {
 	if p == nil {
 		return filter.None()
@@ -55,9 +55,9 @@ func From(p pebble.FilterPolicy) filter.Policy {
 	return adapt.From(p, pebble.TableFilter)
 }
 
-// Filters returns policies by name, as Options.Filters takes them: those that
-// the database's tables may have been written with. Of several with the same name
-// the first is used.
+// Filters returns a value for pebble's Options.Filters: the given policies by name. Pass
+// all policies with which the database's tables may have been written. Of several policies
+// with the same name it uses the first.
 func Filters(policies ...pebble.FilterPolicy) map[string]pebble.FilterPolicy {
 	byName := make(map[string]pebble.FilterPolicy, len(policies))
 	for _, p := range policies {

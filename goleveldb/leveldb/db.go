@@ -171,8 +171,8 @@ func (db *DB) ok() error {
 	return nil
 }
 
-// Close closes the database. An open transaction is discarded. Iterators must have been
-// released. A second Close returns ErrClosed.
+// Close closes the database. An open transaction is discarded. Release iterators first: afterwards,
+// moves that need a file fail with ErrClosed. A second Close returns ErrClosed.
 func (db *DB) Close() error {
 	if !db.closed.CompareAndSwap(false, true) {
 		return ErrClosed
@@ -214,7 +214,7 @@ func (db *DB) Has(key []byte, ro *opt.ReadOptions) (ret bool, err error) {
 	return ret, nil
 }
 
-// NewIterator returns an iterator over the present contents of a range; nil means all
+// NewIterator returns an iterator over the current contents of a range; nil means all
 // keys. It must be released.
 func (db *DB) NewIterator(slice *util.Range, ro *opt.ReadOptions) iterator.Iterator {
 	if err := db.ok(); err != nil {

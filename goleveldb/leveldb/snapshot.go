@@ -22,7 +22,7 @@ type Snapshot struct {
 	released bool
 }
 
-// GetSnapshot returns a snapshot of the present state. It must be released.
+// GetSnapshot returns a snapshot of the current state. It must be released.
 func (db *DB) GetSnapshot() (*Snapshot, error) {
 	if err := db.ok(); err != nil {
 		return nil, err

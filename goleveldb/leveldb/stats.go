@@ -27,7 +27,7 @@ type DBStats struct {
 	BlockCacheSize    int // bytes
 	OpenedTablesCount int
 
-	FileCache  cache.Stats // Nodes only
+	FileCache  cache.Stats // Nodes and Size, both the number of tables
 	BlockCache cache.Stats // Size and the counts of hits and misses
 
 	LevelSizes        Sizes // of each level

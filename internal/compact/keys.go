@@ -8,12 +8,12 @@ import (
 	"github.com/siftdb/sift/internal/manifest"
 )
 
-// NothingBelow returns a function that reports whether no table outside the plan can hold an
-// older version of a user key, so that a tombstone of it can be dropped. It must be called
-// with ascending keys, and not concurrently. v is the version that the plan was made for, or
-// an earlier one: tables added later hold no older versions. A plan without inputs is a
-// flush, and all tables count. mayContain reports whether a table whose range includes the
-// key may hold it, according to its filter; nil means that every such table may.
+// NothingBelow returns a function that reports whether no table outside the plan can hold an older
+// entry of a user key, so that its tombstone can be dropped. It must be called with ascending keys,
+// and not concurrently. v is the version that the plan was made for, or an earlier one: tables
+// added later hold no older entries. A plan without inputs is a flush, and all tables count.
+// mayContain reports whether a table whose range includes the key may hold it, according to its
+// filter; nil means that every such table may.
 func NothingBelow(v *manifest.Version, plan *Plan, mayContain func(t *manifest.TableMeta, userKey []byte) bool) func(userKey []byte) bool {
 	from, to := userRange(plan.Inputs[0], plan.Inputs[1])
 	// Besides deeper levels, the tables next to the inputs in the plan's own levels count:
@@ -37,7 +37,7 @@ func NothingBelow(v *manifest.Version, plan *Plan, mayContain func(t *manifest.T
 				tables = tables[1:]
 			}
 			levels[i] = tables
-			// More than one if LevelDB has split the versions of a key between adjacent tables.
+			// More than one if LevelDB has split the entries of a key between adjacent tables.
 			for _, t := range tables {
 				if bytes.Compare(base.UserKey(t.Smallest), userKey) > 0 {
 					break

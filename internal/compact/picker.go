@@ -14,7 +14,7 @@ import (
 // Config describes the shape of the tree that compactions work toward.
 type Config struct {
 	L0Trigger       int    // number of tables in level 0 that triggers a compaction
-	LevelBaseBytes  uint64 // maximum size of level 1
+	LevelBaseBytes  uint64 // maximum target size of level 1
 	LevelBaseMin    uint64 // minimum target size of level 1; 0: LevelBaseBytes
 	LevelMultiplier uint64 // factor between the target sizes of adjacent levels
 	TableBytes      uint64 // the size of a table down to level 2; see LevelTableBytes
@@ -84,7 +84,7 @@ func (c *Config) maxBytes(base uint64, level int) uint64 {
 	return n
 }
 
-// score returns how urgently a level needs a compaction; at 1 or more it does.
+// score returns how urgently a level needs a compaction; from 1 up, it is due.
 func (c *Config) score(v *manifest.Version, base uint64, level int) float64 {
 	if level == 0 {
 		return float64(len(v.Levels[0])) / float64(max(1, c.L0Trigger))
@@ -260,12 +260,12 @@ func newPlan(v *manifest.Version, cfg Config, level int, seed []*manifest.TableM
 }
 
 // complete adds to tables those of the level that must move down with them, because a read
-// would otherwise find an older version first. tables are all tables of the level within some
+// would otherwise find an older entry first. tables are all tables of the level within some
 // range, in the level's order.
 //
 // In level 0 these are all tables that overlap, transitively. In another level they are the
-// following tables as long as they hold older versions of the last user key: LevelDB may have split
-// the versions of a key between tables.
+// following tables as long as they hold older entries of the last user key: LevelDB may have split
+// the entries of a key between tables.
 func complete(v *manifest.Version, level int, tables []*manifest.TableMeta) []*manifest.TableMeta {
 	if len(tables) == 0 {
 		return nil

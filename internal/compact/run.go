@@ -17,10 +17,10 @@ type Job struct {
 	// Input supplies the entries. Run does not close it.
 	Input base.Iterator
 	// Boundaries are the sequence numbers of the open snapshots, ascending, and the current
-	// sequence number. They delimit the snapshot stripes: of the versions of a key within
+	// sequence number. They delimit the snapshot stripes: of the entries of a key within
 	// one stripe, only the newest is visible.
 	Boundaries []uint64
-	// NothingBelow reports whether no table outside the job can hold an older version of
+	// NothingBelow reports whether no table outside the job can hold an older entry of
 	// the key. It is called with ascending keys. Nil: never.
 	NothingBelow func(userKey []byte) bool
 	// SplitBefore reports whether a new table should start at the key, for reasons other
@@ -58,7 +58,7 @@ type Stats struct {
 }
 
 // Run executes a job. The outputs are durable except for their directory entries (I2). It never
-// splits the versions of a user key over two tables.
+// splits the entries of a user key over two tables.
 func Run(ctx context.Context, job *Job) (outputs []Output, stats Stats, err error) {
 	r := runner{job: job, tableBytes: job.TableBytes}
 	defer func() { // also if the input panics

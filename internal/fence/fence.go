@@ -1,5 +1,5 @@
 // Package fence finds the first key of a sorted list that is at or after a given key, reading only
-// a few cache lines: the table of a level, or the block of a table, that may hold the key.
+// a few cache lines. It locates the table of a level, or the block of a table, that may hold a key.
 package fence
 
 import (

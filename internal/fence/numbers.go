@@ -51,7 +51,7 @@ func newList(n int, number func(i int) uint64) []group {
 	return list
 }
 
-// Rank returns the number of numbers below p.
+// Rank returns how many of the numbers are below p.
 func (x *Numbers) Rank(p uint64) int {
 	i := 0
 	for _, list := range x.lists {

@@ -220,9 +220,9 @@ func (m *Manager) move(tables []Table) {
 	}
 }
 
-// Expected returns two numbers of block reads per second at the recent access rates: those that
-// lookups of absent keys waste, and those of lookups and of scans of empty ranges that another MiB of
-// filters would save. It calls tables only if there was traffic.
+// Expected returns block reads per second at the recent access rates: how many lookups of absent
+// keys waste, and how many another MiB of filters would save, those of scans of empty ranges
+// included. It calls tables only if there was traffic.
 func (m *Manager) Expected(tables func() []Table) (wasted, nextMiBSaves float64) {
 	var traffic float64
 	m.mu.Lock()
@@ -247,7 +247,7 @@ func (m *Manager) Expected(tables func() []Table) (wasted, nextMiBSaves float64)
 }
 
 // Inherit distributes the access rates of a compaction's inputs, two levels, over its outputs in
-// proportion to their sizes. It takes the rates of the level with more traffic and not the sum: a
+// proportion to their sizes. It takes the rates of the level with more traffic, not the sum: a
 // lookup that probed a table on each of the two levels will probe one.
 func (m *Manager) Inherit(inputs [2][]*Traffic, outputs []*Traffic, sizes []uint64) {
 	if m == nil {

@@ -78,9 +78,9 @@ func follow(parts []part, inputs []plan.Table) {
 }
 
 // planInputs returns the filters of tables, with or without range filters, and the plan's input
-// for each. Their access rate is the table's Share for both kinds of filters: it assumes that all keys are
-// looked up equally often, and as many scans of empty ranges as lookups of absent keys. It blocks
-// while a filter is being loaded.
+// for each. The access rate of both kinds of filters is the table's Share: that assumes that all
+// keys are looked up equally often, and that there are as many scans of empty ranges as lookups of
+// absent keys. planInputs blocks while a filter is being loaded.
 func planInputs(tables []Table, ranges bool) ([]part, []plan.Table) {
 	var parts []part
 	var inputs []plan.Table

@@ -21,12 +21,12 @@ import (
 //	  7  new table          level, file number, size, smallest and largest internal key strings
 //	  9  previous log       number; 0 except in very old databases
 //
-// LevelDB once used tag 8; it is not reused. If a single-valued field (1-4, 9) occurs twice,
-// the last value counts. Invalid are other tags, a level of 65,536 or more, an internal key of
-// fewer than eight bytes or of an unknown kind, a table whose smallest key is above its
-// largest, and bytes after the last whole field. The record's checksum covers everything. A
-// reader rejects unknown fields, since one of them might name a table. sift and LevelDB write
-// levels up to 6; goleveldb also writes higher ones. On disk; do not change.
+// LevelDB once used tag 8; it is not reused. If a single-valued field (1-4, 9) occurs twice, the
+// last value counts. Other tags are invalid, and so are a level of 65,536 or more, an internal key
+// of fewer than eight bytes or of an unknown kind, a table whose smallest key is above its largest,
+// and bytes after the last whole field. The record's checksum covers everything. A reader rejects
+// unknown fields, since one of them might name a table. sift and LevelDB write levels up to 6;
+// goleveldb also writes higher ones. On disk; do not change.
 //
 // Example: log 4, next file 6, table 5 of 1048 bytes at level 2, from "a" at
 // sequence 3 to "b" at sequence 1:
@@ -197,7 +197,7 @@ func number(c *base.Cursor) *uint64 {
 
 func checkLevel(level uint32) error {
 	if level >= maxLevels {
-		return fmt.Errorf("level %d of %d: %w", level, maxLevels, base.ErrUnsupported)
+		return fmt.Errorf("level %d is above the maximum %d: %w", level, maxLevels-1, base.ErrUnsupported)
 	}
 	return nil
 }

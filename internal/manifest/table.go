@@ -36,8 +36,8 @@ func (t *TableMeta) String() string {
 	return fmt.Sprintf("%06d %d [%q..%q]", t.Num, t.Size, base.UserKey(t.Smallest), base.UserKey(t.Largest))
 }
 
-// Overlaps reports whether the table's range and the user keys from..to, both inclusive, nil
-// for unbounded, intersect.
+// Overlaps reports whether the table's range overlaps the user keys from..to. Both bounds are
+// inclusive; nil means unbounded.
 func (t *TableMeta) Overlaps(from, to []byte) bool {
 	return (from == nil || bytes.Compare(base.UserKey(t.Largest), from) >= 0) &&
 		(to == nil || bytes.Compare(base.UserKey(t.Smallest), to) <= 0)

@@ -48,8 +48,8 @@ func (v *Version) NumTables() int {
 	return n
 }
 
-// Overlapping appends the tables of a level with user keys in from..to, both inclusive, nil for
-// unbounded, to dst, in the level's order.
+// Overlapping appends to dst, in the level's order, the tables of a level whose range overlaps
+// the user keys from..to. Both bounds are inclusive; nil means unbounded.
 func (v *Version) Overlapping(dst []*TableMeta, level int, from, to []byte) []*TableMeta {
 	tables := v.Levels[level]
 	if level > 0 {
@@ -157,7 +157,7 @@ func (b *builder) apply(e *Edit) error {
 func (b *builder) finish() (*Version, error) {
 	v, deep, err := b.finishDeep()
 	if deep != nil {
-		return nil, fmt.Errorf("there is a table in level %d of %d", deep[len(deep)-1].Level, NumLevels)
+		return nil, fmt.Errorf("there is a table in level %d, above the maximum %d", deep[len(deep)-1].Level, NumLevels-1)
 	}
 	return v, err
 }

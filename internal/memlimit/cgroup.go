@@ -72,8 +72,8 @@ func groupDir(mounts, fsType, group string) (top, dir string, ok bool) {
 	return "", "", false
 }
 
-// leastUpTo returns the least number in the files of those names in dir and its parents, up to
-// top.
+// leastUpTo returns the lowest limit in the files with the given names in dir and its parents, up
+// to top.
 func leastUpTo(root fs.FS, top, dir string, files []string) int64 {
 	var limit int64
 	for {

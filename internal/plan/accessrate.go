@@ -34,7 +34,7 @@ func (r *AccessRate) Update(seen uint64, elapsed time.Duration) {
 	r.PerSecond, r.seen = keep*r.PerSecond+(1-keep)*latest, seen
 }
 
-// Follow replaces the tables' AccessRate, their shares of uniform traffic, by the measured rates,
+// Follow replaces the tables' AccessRate, their shares of uniform traffic, with the measured rates
 // plus a small amount of uniform traffic. It changes nothing if all rates are 0.
 func Follow(tables []Table, rates []float64) {
 	var total float64

@@ -145,7 +145,7 @@ func Bytes(tables []Table, held []int) int64 {
 	return n
 }
 
-// NextSaves returns the block reads per second that more bytes in addition to budget would save.
+// NextSaves returns the block reads per second that a budget of budget+more bytes would save.
 func NextSaves(tables []Table, budget, more int64) float64 {
 	with, without := choose(tables, budget+more, 1), choose(tables, budget, 1)
 	return max(0, Wasted(tables, without)-Wasted(tables, with))

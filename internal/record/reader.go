@@ -30,7 +30,7 @@ const (
 	// Clean: nothing.
 	Clean TailKind = iota
 	// Zeros: zeros up to the end of the file, after a complete record. This is preallocated
-	// space, or a record of which no byte reached the disk.
+	// space, or a record none of whose bytes reached the disk.
 	Zeros
 	// Torn: bytes that are not a whole record, with no valid chunk after them. A crash leaves
 	// such a tail; so does damage to the last record.

@@ -254,7 +254,7 @@ func (f *Bloom) Add(item []byte, room uint64) (bool, error) { return f.add(f.pai
 // addBatch is the number of items whose bits AddMany reads in advance.
 const addBatch = 16
 
-// AddMany adds items in order, until one gives an error, and appends to added what Add would
+// AddMany adds items in order, until one fails, and appends to added what Add would
 // report for each. If the filter is larger than the caches, it takes less time than Add.
 func (f *Bloom) AddMany(items [][]byte, room uint64, added []bool) ([]bool, error) {
 	var hashes [addBatch]hashPair
@@ -342,7 +342,7 @@ func (f *Bloom) GrowBytes() uint64 {
 	if err != nil {
 		return 0
 	}
-	return l.bits/8 + 8 // sized requires a bit more than it takes
+	return l.bits/8 + 8 // sized requires slightly more than it takes
 }
 
 // grow adds a link.
@@ -389,7 +389,8 @@ func (f *Bloom) Bytes() uint64 {
 	return n
 }
 
-// Data returns the bits of link i. The caller must not change them; the filter does.
+// Data returns the bits of link i. The slice aliases the filter, whose later changes it shows; the
+// caller must not change it.
 func (f *Bloom) Data(i int) []byte { return f.links[i].data }
 
 // Links returns the number of links.
@@ -413,7 +414,7 @@ func (f *Bloom) Link(i int) LinkInfo {
 	return LinkInfo{uint64(len(l.data)), l.bits, l.entries, l.count, l.hashes, l.err}
 }
 
-// ExpectedFPR returns the expected rate with the present number of items.
+// ExpectedFPR returns the expected rate with the current number of items.
 func (f *Bloom) ExpectedFPR() float64 {
 	miss := 1.0
 	for i := range f.links {

@@ -160,8 +160,8 @@ func parseLink(b []byte) (l link, bytes uint64, err error) {
 
 // Dump returns the part of the dump at iter, and the iter of the next part. At 0 it is the
 // header, at any other iter what follows the first iter-1 bytes of the links, up to the end
-// of a link. next is 0 if there is nothing at iter. The caller must not change the part; the
-// filter does.
+// of a link. next is 0 if there is nothing at iter. The part may alias the filter, and then
+// shows its later changes; the caller must not change it.
 func (f *Bloom) Dump(iter int64) (next int64, part []byte) {
 	if iter == 0 {
 		return 1, f.Header()

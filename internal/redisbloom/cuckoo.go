@@ -26,7 +26,7 @@ const (
 	drainBytes   = 1 << 20
 )
 
-// Cuckoo is a chain of cuckoo filters with 8-bit fingerprints, of which 0 is an empty slot.
+// Cuckoo is a chain of cuckoo filters with 8-bit fingerprints; 0 is an empty slot.
 // Link i has buckets·expansion^i buckets.
 type Cuckoo struct {
 	items, deletes uint64
@@ -277,7 +277,7 @@ func (f *Cuckoo) linkBytes(i int) (uint64, bool) {
 	return size, hi == 0 && size > 0 && size < 1<<48
 }
 
-// MayCompact reports whether the next Delete may compact the filter, which can take long.
+// MayCompact reports whether the next Delete may compact the filter, which can be slow.
 func (f *Cuckoo) MayCompact() bool {
 	return len(f.links) > 1 && float64(f.deletes)+1 > (float64(f.items)-1)*compactShare
 }
@@ -361,7 +361,8 @@ func (f *Cuckoo) Items() uint64 { return min(f.items, f.Bytes()) }
 // Deletes returns the number of items deleted since the last compaction.
 func (f *Cuckoo) Deletes() uint64 { return min(f.deletes, math.MaxInt64) }
 
-// Data returns the slots of link i. The caller must not change them; the filter does.
+// Data returns the slots of link i. The slice aliases the filter, whose later changes it shows; the
+// caller must not change it.
 func (f *Cuckoo) Data(i int) []byte { return f.links[i].data }
 
 // Buckets returns the number of buckets of the first link.
@@ -388,7 +389,7 @@ func (f *Cuckoo) Bytes() uint64 {
 	return n
 }
 
-// ExpectedFPR returns the expected rate at the present load: an absent item is a false positive if
+// ExpectedFPR returns the expected rate at the current load: an absent item is a false positive if
 // any of the fingerprints in its buckets is equal to the item's, each with probability 1/255.
 func (f *Cuckoo) ExpectedFPR() float64 {
 	load := float64(2*f.bucketSize) * float64(len(f.links))

@@ -148,7 +148,7 @@ func (f *Cuckoo) TakeRedo(dst []byte) []byte {
 	return dst
 }
 
-// RedoBytes returns a lower bound of how many bytes TakeRedo would append, 0 only for none.
+// RedoBytes returns a lower bound on how many bytes TakeRedo would append, 0 only for none.
 func (f *Cuckoo) RedoBytes() int {
 	n := len(f.redo)
 	if f.counted != [2]uint64{f.items, f.deletes} {

@@ -21,15 +21,14 @@ const (
 	busyShare = 0.9
 	// fitShare is how busy the loops may become if there is one fewer.
 	fitShare = 0.6
-	// A loop more needs freeCPU of a CPU that nobody uses. There is one fewer when other processes
-	// take takenCPU of a CPU from the loops. In between nothing changes: clients on the same machine
-	// use more when there are more loops.
+	// A loop is added only if freeCPU of a CPU is unused. One is removed if other processes take
+	// takenCPU of a CPU from the loops. In between nothing changes: clients on the same machine use
+	// more CPU time when there are more loops.
 	freeCPU, takenCPU = 0.4, 0.75
 )
 
-// balanced returns how many loops to use, of which there are most. busy is the share of the time
-// that each of those in use was busy. free is how many CPUs nobody used, and own how many this
-// process used.
+// balanced returns how many loops to use, 1 to most. busy is the share of the time that each of
+// those in use was busy. free is how many CPUs nobody used, and own how many this process used.
 func balanced(busy []float64, most int, free, own float64) int {
 	n := len(busy)
 	least, sum := 1.0, 0.0
@@ -84,8 +83,9 @@ type cpuClock struct {
 	idle, own float64 // seconds in all
 }
 
-// step returns how many CPUs nobody used, and how many this process used, on average since the call
-// before, which was d ago. If the system does not tell, all that this process does not use is free.
+// step returns how many CPUs nobody used, and how many this process used, on average since the
+// previous call, d ago. If the system does not report idle time, all that this process does not use
+// counts as free.
 func (c *cpuClock) step(d time.Duration) (free, own float64) {
 	user, system := cpuSeconds()
 	before := *c
@@ -112,9 +112,9 @@ func allowedCPUs() cpuSet {
 	return set[:(n+7)/8]
 }
 
-// idle returns for how many seconds the CPUs have been idle, according to /proc/stat: after a line
-// for all CPUs, one for each has its name and then hundredths of a second, of which the fourth and
-// the fifth number are idle time.
+// idle returns for how many seconds the CPUs have been idle, according to /proc/stat. The first
+// line is for all CPUs together. Each further one has a CPU's name and times in hundredths of a
+// second, where the fourth and the fifth are idle time.
 func (set cpuSet) idle(stat []byte) (seconds float64) {
 	for line := range bytes.Lines(stat) {
 		name, isCPU := bytes.CutPrefix(line, []byte("cpu"))

@@ -51,7 +51,7 @@ func (c *client) show(cmd *command, args [][]byte) {
 	c.showState()
 }
 
-// showState records the parts of that which a command may change.
+// showState is show for the state that a command may change.
 func (c *client) showState() {
 	if int64(c.db) != c.shown.db.Load() {
 		c.shown.db.Store(int64(c.db))

@@ -12,11 +12,11 @@ const (
 	noAuth                     // allowed without a password
 	exclusive                  // world is held for writing
 	notQueued                  // executed at once within MULTI
-	unlocked                   // runs without world, since it may take long
+	unlocked                   // runs without world, since it may be slow
 	noMulti                    // refused within MULTI
 	hasSub                     // the first argument is a subcommand
 	collects                   // a SET without options or an MSET: may wait for the end of the pipeline
-	long                       // may take long
+	long                       // may take a long time
 	free                       // takes no lock but world, so other clients cannot delay it
 	extends                    // may write a value that is much longer than the command
 	rewrites                   // may write a value that is not in its arguments

@@ -125,7 +125,7 @@ func (c *client) send() error {
 		return nil
 	}
 	// Setting a deadline costs more than most commands, so each is used for a while. The time is
-	// read here, since the command may have taken long. It is the time since the start, which, like
+	// read here, since the command may have been slow. It is the time since the start, which, like
 	// the deadline and unlike the time of day, does not jump.
 	if now := time.Since(c.srv.started); now >= c.refresh {
 		c.refresh = now + c.srv.cfg.WriteTimeout/4

@@ -13,12 +13,12 @@ import (
 	"github.com/siftdb/sift/internal/serve/resp"
 )
 
-// DUMP's format is that of a value in Redis' RDB files, version 10 and before:
+// DUMP's format is that of a value in Redis' RDB files, version 10 and earlier:
 //
 //	type         1 byte: 0, a string; 7, a filter, see dumpfilter.go
 //	value        by type
 //	version      2 bytes, little-endian
-//	CRC-64       8 bytes, little-endian, of all before: Jones' polynomial, reflected, no inversions
+//	CRC-64       8 bytes, little-endian, of the above: Jones' polynomial, reflected, no inversions
 //
 // A length is 1 byte below 64; 2 bytes, the first of which begins with the bits 01; or the
 // byte 0x80 and 4 bytes; or 0x81 and 8 bytes; all big-endian. A string is its length and its

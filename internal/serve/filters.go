@@ -19,12 +19,12 @@ import (
 const (
 	// A checkpoint is due when the redo entries are as large as the filter, within these bounds.
 	// Adds change pages at random, so a checkpoint writes nearly all of them. If it were due
-	// earlier, checkpoints would be most of the cost of adding; if later, a restart would take
-	// long, since it replays some 30 MiB per second.
+	// earlier, checkpoints would be most of the cost of adding; if later, restarts would be
+	// slow, since they replay some 30 MiB per second.
 	minRedoBytes = 1 << 20
 	maxRedoBytes = 128 << 20
 	// muchRedo is the size from which changes are written at once, instead of together with those
-	// of other commands. In a group, where a write takes long, it is groupRedo.
+	// of other commands. In a group, where a write takes longer, it is groupRedo.
 	muchRedo  = 32 << 10
 	groupRedo = 256 << 10
 	// filterOverhead and linkOverhead are roughly the bytes that a filter and each of its links
@@ -33,7 +33,7 @@ const (
 	linkOverhead   = 256
 	// redoDeletes is how many redo entries are removed in one write.
 	redoDeletes = 1024
-	// largeFilter is the size from which allocating the memory may take long.
+	// largeFilter is the size from which allocating the memory may be slow.
 	largeFilter = 1 << 20
 	// checkpointPages is how many pages are copied while the filter is locked.
 	checkpointPages = 64
@@ -45,7 +45,7 @@ type filter struct {
 	kind   kind
 	expiry atomic.Int64
 	due    atomic.Bool // waits for a checkpoint
-	slow   atomic.Bool // mu is held for long
+	slow   atomic.Bool // mu is held for a long time
 
 	mu     sync.RWMutex
 	name   string // the store's key of its head
@@ -181,14 +181,14 @@ func (s *Server) read(c *client, key []byte, k kind) (*filter, error) {
 }
 
 // mustHandOver reports whether an event loop must hand the command over to another goroutine,
-// because the filter may be locked for long.
+// because the filter may be locked for a long time.
 func (c *client) mustHandOver(f *filter) bool {
 	c.handOver = c.handOver || f.slow.Load() && c.onLoop()
 	return c.handOver
 }
 
-// keepsLong marks a command that may keep a filter locked for long as heavy, if the filter is
-// large, until end is called. The filter is locked.
+// keepsLong marks a command as heavy until end is called, if the filter, which is locked, is large:
+// the command may keep it locked for a long time.
 func (c *client) keepsLong(f *filter) (end func()) {
 	if f.parts().Bytes() < largeFilter {
 		return func() {}
@@ -387,7 +387,7 @@ func (s *Server) makeFilter(c *client, f *filter, make func(f *filter, room uint
 	return err
 }
 
-// makeLarge creates one large filter at a time, so that several do not count on the same memory.
+// makeLarge creates one large filter at a time, so that no two rely on the same free memory.
 func (s *Server) makeLarge(f *filter, make func(f *filter, room uint64) error) error {
 	s.makeMu.Lock()
 	defer s.makeMu.Unlock()
@@ -406,7 +406,7 @@ func (s *Server) makeLarge(f *filter, make func(f *filter, room uint64) error) e
 // takeFilterBytes takes n bytes of the memory for filters, or gives them back if n is negative.
 func (s *Server) takeFilterBytes(n int64) error {
 	if n > 0 {
-		s.growMu.Lock() // account counts on what it has found to be left
+		s.growMu.Lock() // account relies on the free memory that it has found
 		defer s.growMu.Unlock()
 	}
 	if !take(&s.filterBytes, n, s.cfg.FilterBytes) {
@@ -519,8 +519,8 @@ func (s *Server) takeRedo(f *filter, b *sift.Batch, buf []byte) []byte {
 	return buf
 }
 
-// lockFilter locks a filter for the checkpointer. It holds world, so no transaction is in progress,
-// whose changes must not be in the store before it ends.
+// lockFilter locks a filter for the checkpointer. It holds world, so no transaction is in progress:
+// the changes of a transaction must not be in the store before it ends.
 func (s *Server) lockFilter(f *filter) {
 	s.world.RLock()
 	f.mu.Lock()

@@ -169,7 +169,7 @@ func (l *loop) readMail() {
 		case joined:
 			l.join(m.c)
 		case back:
-			m.c.last.Store(ms) // the command may have taken long
+			m.c.last.Store(ms) // the command may have been slow
 			l.resume(m.c, ms)
 		case kicked:
 			l.kill(m.c)

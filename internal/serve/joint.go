@@ -3,7 +3,7 @@ package serve
 import "sync"
 
 // combiner combines the plain SETs that several clients of a group have collected into one batch: a
-// write to a group takes long and keeps its keys locked, so clients would wait for one another. A
+// write to a group is slow and keeps its keys locked, so clients would wait for one another. A
 // client that arrives while no other writes becomes the writer. Those that arrive meanwhile wait;
 // then the first of them becomes the writer, for all of them.
 type combiner struct {

@@ -163,7 +163,7 @@ func redoKey(id, lsn uint64) []byte {
 }
 
 // look calls fn with a key's head, which is valid during the call. If the key does not exist or has
-// expired, it does not, and found is false.
+// expired, look does not call fn, and found is false.
 func (w *writes) look(key []byte, fn func(head) error) (found bool, err error) {
 	err = w.view(key, func(v []byte) error {
 		h, err := decodeHead(v)

@@ -97,7 +97,7 @@ func (s *Server) extended(cmd *command, args [][]byte) int64 {
 	return 1 << bits.Len64(size)
 }
 
-// largest returns an upper bound of the largest known value of a command's keys and of what the
+// largest returns an upper bound on the largest known value of a command's keys and of what the
 // command writes, 0 if all are short or not known.
 func (s *Server) largest(cmd *command, args [][]byte) (size int64) {
 	if cmd.flags&extends != 0 {
@@ -139,8 +139,8 @@ func (c *client) queueNeeds() (n int64) {
 	return n
 }
 
-// copies returns how much memory the copies of large values take that a command makes. size is that
-// of its arguments.
+// copies returns how much memory a command's copies of large values take. size is that of its
+// arguments.
 func (s *Server) copies(cmd *command, args [][]byte, size int) int64 {
 	n := readCopies * s.largest(cmd, args)
 	if size >= heavyBytes {

@@ -15,11 +15,11 @@ import (
 // command, a read that finds nothing, a goroutine switch and often the wake-up of a thread.
 //
 // A loop never waits for a client: sockets do not block, and the loop sends nothing more to a full
-// socket until the kernel reports that it can be written. What may take long is handed over to
-// another goroutine, together with the client, which comes back afterwards: commands for which
-// isLong is true, those that EXEC or CLIENT PAUSE delays, and, for a while, all commands if they
-// have recently been slow, as when the store reads from a disk or delays writes. A sync before a
-// reply also runs on another goroutine, while its clients wait.
+// socket until the kernel reports that it can be written. Commands that may take a long time are
+// handed over to another goroutine, together with the client, which comes back afterwards: those
+// for which isLong is true, those that EXEC or CLIENT PAUSE delays, and, for a while, all commands
+// if they have recently been slow, as when the store reads from a disk or delays writes. A sync
+// before a reply also runs on another goroutine, while its clients wait.
 //
 // A client may send a long pipeline and read the replies only afterwards, as long as they take no
 // more than a share of the memory for requests and replies.
@@ -52,7 +52,8 @@ const (
 	// other threads take the CPU.
 	slowCommand = 50 * time.Microsecond
 	slowTime    = 100 * time.Millisecond
-	// waryRounds is for how many rounds after a slow one a loop notes whether it has lost the CPU.
+	// waryRounds is the number of rounds after a slow one in which a loop checks whether it has
+	// lost the CPU.
 	waryRounds = 1024
 )
 
@@ -317,7 +318,7 @@ func (l *loop) turn(c *client, ms int64, spread bool) (commands int) {
 		if n == 0 {
 			break
 		}
-		if n > shortArgs { // even collecting them takes long
+		if n > shortArgs { // even collecting them takes a long time
 			c.r.Unread()
 			handOver = true
 			break
@@ -371,9 +372,9 @@ func (l *loop) hold() bool {
 }
 
 // mustHandOver reports whether the loop must hand a command over to another goroutine: because it
-// may take long or must wait, perhaps for a lock that a heavy command holds. During a sync, that
-// includes writes, but not with FsyncAlways: then no client gets a reply during a sync anyway, and
-// it is better to collect more writes for the next one.
+// may take a long time or must wait, perhaps for a lock that a heavy command holds. Writes must
+// wait during a sync, but not with FsyncAlways: then no client gets a reply during a sync anyway,
+// and it is better to collect more writes for the next one.
 func (l *loop) mustHandOver(c *client, cmd *command, args [][]byte) bool {
 	return cmd != nil && (cmd.isLong(len(args), c.r.Size()) || l.srv.largest(cmd, args) > 0) || c.paused(cmd) ||
 		l.srv.heavy.Load() > 0 && (cmd == nil || cmd.flags&free == 0) ||

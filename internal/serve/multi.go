@@ -84,9 +84,9 @@ func execCommand(c *client, args [][]byte) {
 	}
 }
 
-// reserveChanges makes the memory that a transaction has reserved as much as it needs when it
-// executes a command, and reports whether there was enough: for the commands that are left, for the
-// changes so far, and for a value that is much longer than the command. The memory of the queue
+// reserveChanges adjusts the memory that a transaction has reserved to what it needs when it
+// executes a command: for the commands that are left, for the changes so far, and for a value that
+// is much longer than the command. It reports whether there was enough. The memory of the queue
 // becomes that of the changes, so a transaction that writes its arguments needs little more.
 func (c *client) reserveChanges(reserved *int, left int, cmd *command, args [][]byte) bool {
 	need := left + c.batch.Size() + c.overlayBytes

@@ -69,7 +69,7 @@ func (c *client) help(name string, lines ...string) {
 	c.w.Simple("    Print this help.")
 }
 
-// memoryCommand is MEMORY, of which only USAGE and HELP exist.
+// memoryCommand is MEMORY; only USAGE and HELP are supported.
 func memoryCommand(c *client, args [][]byte) {
 	switch {
 	case is(args[1], "HELP") && len(args) == 2:

@@ -11,9 +11,9 @@ import "errors"
 const (
 	// maxBatch is a size of batches that the store accepts without a group, see sift.Batch.
 	maxBatch = 1<<30 - 64
-	// spareBytes is how much smaller than the largest batch that is accepted the batches of commands
-	// are: for other plain SETs that were collected before, for the changes of up to execTouched
-	// filters that are not in a transaction's batch yet, and for those that one more item makes.
+	// spareBytes is how much room commands leave in the largest batch that is accepted: for other
+	// plain SETs that were collected before, for the changes of up to execTouched filters that are
+	// not in a transaction's batch yet, and for those that one more item makes.
 	spareBytes = 4 << 20
 	// argBytes bounds what a batch contains for an argument besides copies of it: 40 bytes to remove
 	// a filter that expires, its entry in the expiry index and its name, and up to 20 for an item of
@@ -28,8 +28,8 @@ const (
 
 var errTooMuch = errors.New("OOM the command may change too much at once")
 
-// fits reports whether a command may write n bytes. In a transaction these are added to those of
-// the commands before.
+// fits reports whether a command may write n bytes. In a transaction, these are added to those of
+// the earlier commands.
 func (c *client) fits(n int64) bool {
 	if c.inExec {
 		n += int64(c.batch.Size())
@@ -63,7 +63,7 @@ func (s *Server) longestValue() int64 {
 	return longestBulk // MaxBulkBytes may have been larger
 }
 
-// mostWritten returns an upper bound of how many bytes a command adds to the batch, not counting
+// mostWritten returns an upper bound on how many bytes a command adds to the batch, not counting
 // changes of filters. size is that of its arguments, with argBytes for each.
 func (c *client) mostWritten(cmd *command, args [][]byte, size int64) int64 {
 	switch {

@@ -113,7 +113,7 @@ type front struct {
 	makeMu      sync.Mutex // one large filter is made at a time
 
 	requestBytes  atomic.Int64
-	unauthBytes   atomic.Int64  // the part that clients take which have not authenticated
+	unauthBytes   atomic.Int64  // the part that clients take before they authenticate
 	short         atomic.Bool   // there was not enough memory for a client
 	shortTime     time.Duration // shortTime, except in tests
 	largeCommands largeCommands

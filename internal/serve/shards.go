@@ -28,8 +28,8 @@ type Shards interface {
 	// this node, whose server is attached or about to be. It waits for a while if none is known,
 	// and returns "" if there is still none.
 	Leader(ctx context.Context, shard int) (addr string, self bool)
-	// States returns the states of the groups. Of groups that the node is not in, it knows only the
-	// leader and the members.
+	// States returns the states of the groups. For groups that the node is not in, it returns only
+	// the leader and the members.
 	States() []GroupState
 	// Manage executes CLUSTER NODE, which nodes send to each other.
 	Manage(args []string) (reply string, err error)
@@ -574,7 +574,7 @@ func cutCursor(reply []byte) (cursor string, keys []byte) {
 // hangUpEvery is how often the connection of a waiting client is checked.
 const hangUpEvery = 100 * time.Millisecond
 
-// watchConn calls gone when the client has hung up, unless ctx ends before.
+// watchConn calls gone when the client has hung up, unless ctx ends first.
 func (c *client) watchConn(ctx context.Context, gone func()) {
 	tick := time.NewTicker(hangUpEvery)
 	defer tick.Stop()

@@ -12,7 +12,7 @@ import (
 	"github.com/siftdb/sift/internal/serve/resp"
 )
 
-// slowlog keeps the last commands that took long.
+// slowlog keeps the most recent slow commands.
 type slowlog struct {
 	slower atomic.Int64 // the minimum duration of a command that is kept, in µs; negative: none is kept
 	most   atomic.Int64 // maximum number of entries

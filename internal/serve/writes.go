@@ -119,7 +119,7 @@ func (w *writes) commitPending() error {
 	return w.err
 }
 
-// writePending writes the collected SETs, of which there is at least one.
+// writePending writes the collected SETs. There must be at least one.
 func (w *writes) writePending() {
 	large := w.pending.Size() > largePending
 	var old []oldExpiry
@@ -346,8 +346,8 @@ func (w *writes) applyAll() error {
 	return err
 }
 
-// collectGarbage passes the filters whose deletion has been written to the collector, which looks
-// for those that do not fit in its channel.
+// collectGarbage passes to the collector the filters whose deletion has been written. The collector
+// looks in the store for those that do not fit in its channel.
 func (w *writes) collectGarbage() {
 	for _, id := range w.garbage {
 		select {

@@ -45,7 +45,7 @@ var errStress = errors.New("stress: the disk fails")
 
 const stressClients = 3
 
-// stressPlan says how long a stress takes.
+// stressPlan says how long a stress run takes.
 type stressPlan struct {
 	lives int           // how often the database is opened
 	life  time.Duration // how long it is open at most

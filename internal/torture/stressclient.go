@@ -118,7 +118,7 @@ func (c *client) step() error {
 	return nil
 }
 
-// write writes a batch, of one entry up to many times the size of a memtable.
+// write writes a batch, from a single entry to many times the size of a memtable.
 func (c *client) write() error {
 	n := 1
 	switch c.rng.IntN(40) {

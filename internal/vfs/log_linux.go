@@ -17,8 +17,8 @@ const (
 	// maxCopy bounds what is written through the mapping. Longer writes use a system call, which
 	// takes no page fault per page.
 	maxCopy = 64 << 10
-	// ahead is how many bytes of a window are made writable at a time, if as many have been written
-	// since the last sync. Writes with a page fault for each page take 2.3 times as long
+	// ahead is how many bytes of a window are made writable at a time, once that many have been
+	// written since the last sync. Writes with a page fault for each page take 2.3 times as long
 	// (BenchmarkLog, on a virtual machine). Logs that are synced more often would write these pages
 	// twice.
 	ahead = 64 << 10

@@ -22,12 +22,12 @@ const maxMappedRead = 64 << 10
 // Bytes are copied before they are verified, so what is verified is what is used, whatever
 // happens to the file.
 //
-// A page fault that needs the disk blocks an OS thread, unlike a read. So the first read of a
-// page is an ordinary read; the mapping serves later ones, which find the page in memory
-// unless the system has evicted it. Readahead is off for the mapping. Instead, the first read in a
-// window of 64 KiB requests the window: files are mapped only while about all of them fit into the
-// page cache, and are soon there. With 370 MB of cold tables, 2.6 to 3.4 times as many lookups are
-// answered from 0.5 to 1.5 s after the first.
+// A page fault that needs the disk blocks an OS thread, unlike a read. So the first read of a page
+// is an ordinary read; the mapping serves later ones, which find the page in memory unless the
+// system has evicted it. Readahead is off for the mapping. Instead, the first read in a window of
+// 64 KiB requests the window: files are mapped only while nearly all of them fit into the page
+// cache, and are soon there. With 370 MB of cold tables, this answers 2.6 to 3.4 times as many
+// lookups between 0.5 and 1.5 s after the first one.
 //
 // If a page cannot be read (the file was truncated, the disk fails), the read falls back to
 // an ordinary one, which returns the error; the process does not crash.

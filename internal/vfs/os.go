@@ -186,7 +186,7 @@ type noLock struct{}
 
 func (noLock) Close() error { return nil }
 
-// lockError distinguishes a held lock from a failure to lock.
+// lockError returns the error for a failure to lock; a lock that is held is a LockedError.
 func lockError(name string, err error) error {
 	return fmt.Errorf("lock %s: %w", filepath.Clean(name), err)
 }

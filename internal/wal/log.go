@@ -39,8 +39,8 @@ type Log struct {
 }
 
 // Create creates a log whose first entry will have a sequence number of at least nextSeq. The
-// log is durable when Create returns. After an error Create removes the file; recovery skips the
-// file if that fails, too.
+// log is durable when Create returns. After an error Create removes the file; if the removal fails,
+// too, recovery skips the file.
 func Create(c *Config, nextSeq uint64) (*Log, error) {
 	num := c.NextNum()
 	path := c.path(num)

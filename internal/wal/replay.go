@@ -173,8 +173,8 @@ func (r *Recovery) missingBefore(path string, offset int64, bySift bool, first u
 }
 
 // passLost skips a log whose writes are lost because earlier writes are: a crash may keep a log and
-// lose the end of an earlier one. A sync mark in the log proves that the missing entries were on
-// disk: then passLost returns missing, since it is damage. proven is set if a mark has been read already.
+// lose the end of an earlier one. But if a sync mark in the log proves that the missing entries
+// were on disk, this is damage, and passLost returns missing. proven: a mark has been read already.
 func (r *Recovery) passLost(in *record.Reader, proven bool, missing error) error {
 	for !proven {
 		payload, _, err := in.Next()
@@ -198,7 +198,7 @@ func (r *Recovery) passLost(in *record.Reader, proven bool, missing error) error
 	return nil
 }
 
-// cutOff records that writes after a point are lost, so that no later ones are replayed.
+// cutOff records that the writes after a point are lost, so no later ones are replayed.
 func (r *Recovery) cutOff(err error) {
 	if r.torn == nil {
 		r.torn = err

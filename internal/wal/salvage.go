@@ -8,8 +8,8 @@ import (
 )
 
 // Salvage calls batch with every intact record of a log, and its offset. damage describes the first
-// damage. It is nil if the log has no other bytes than records and space that sift had preallocated.
-// size is the length of the file.
+// damage. It is nil if the log holds only records and space that sift had preallocated. size is the
+// length of the file.
 func Salvage(fsys vfs.FS, path string, batch func(payload []byte, offset int64)) (size int64, damage, err error) {
 	if size, err = fsys.Size(path); err != nil {
 		return 0, nil, err

@@ -20,7 +20,7 @@ func Vector() bool { return C.rbl_vector() == 1 }
 // Keys is a copy of keys in C++ memory.
 type Keys struct{ c *C.rbl_keys }
 
-// NewKeys copies keys, of which there must be at least one.
+// NewKeys copies keys. There must be at least one.
 func NewKeys(keys *data.Keys) *Keys {
 	k := &Keys{C.rbl_keys_new((*C.char)(unsafe.Pointer(unsafe.SliceData(keys.Bytes))),
 		(*C.uint32_t)(unsafe.Pointer(unsafe.SliceData(keys.Ends))), C.size_t(keys.Len()))}

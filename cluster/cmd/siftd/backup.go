@@ -16,9 +16,9 @@ import (
 // backup backs up a running cluster.
 func backup(ctx context.Context, args []string) (err error) {
 	f := flag.NewFlagSet("siftd backup", flag.ContinueOnError)
-	pages := f.String("http", "", "the nodes' --http addresses, separated by commas; with https:// if they have --tls-cert, which --tls-ca implies")
+	pages := f.String("http", "", "the nodes' --http addresses, separated by commas; if the nodes have --tls-cert, begin each with https:// or set --tls-ca")
 	to := f.String("to", "", "create this directory, and write the backup there")
-	passwordFile := f.String("password-file", "", "read the password from the first line of this file; default: SIFT_PASSWORD of the environment")
+	passwordFile := f.String("password-file", "", "read the password from the first line of this file; default: the environment variable SIFT_PASSWORD")
 	ca := f.String("tls-ca", "", "the authority that signs the certificates for clients; default: the system's")
 	if err := f.Parse(args); err != nil {
 		return usageError{err}

@@ -9,7 +9,7 @@
 //	processes node -id n0 -dir DIR -http ADDR -group n0=ADDR,n1=ADDR,n2=ADDR
 //
 // and serves HTTP: POST /key adds the line in the body and returns the list; GET /key returns the
-// list. Nodes that do not lead reply 421. After 504 the line may have been added or not.
+// list. Nodes that do not lead reply 421. After 504, the line may or may not have been added.
 package main
 
 import (

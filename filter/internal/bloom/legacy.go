@@ -149,7 +149,7 @@ func (f *Legacy) mayContainBatch(hashes *[batch]uint32, positive *[batch]bool) {
 	}
 }
 
-// LegacyBuild sets the bits of hashes, of which it uses the low 32 bits each, in data, which holds
+// LegacyBuild sets the bits of hashes in data. It uses the low 32 bits of each hash. data holds
 // whole lines, zeroed before the first call.
 func LegacyBuild(data []byte, hashes []uint64, probes int) {
 	f := LegacyOver(data, probes)

@@ -18,10 +18,9 @@ func Probes(bitsPerKey float64) int {
 	return MaxProbes
 }
 
-// NumLines returns the number of lines for numKeys keys: at least one, and more than bitsPerKey
-// alone would give by a fifth of the square root of that number. Keys are spread unevenly over
-// lines, so without these lines half of the filters would exceed the expected FPR, at 100,000 keys
-// by 1.4%.
+// NumLines returns the number of lines for numKeys keys: the number that bitsPerKey gives, plus a
+// fifth of its square root, and at least one. Keys are spread unevenly over lines, so without the
+// additional lines half of the filters would exceed the expected FPR, at 100,000 keys by 1.4%.
 func NumLines(numKeys, bitsPerKey float64) uint64 {
 	lines := numKeys * bitsPerKey / LineBits
 	spare := math.Sqrt(lines) / 5

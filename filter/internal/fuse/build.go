@@ -23,8 +23,8 @@ var scratches = sync.Pool{New: func() any { return new(scratch) }}
 // Build returns the array of fingerprints for a set of hashes, with Pad bytes appended, its shape
 // and its seed. alloc must return at least n zeroed bytes. Build may overwrite hashes, which may
 // contain duplicates. The result depends only on width and the set of hashes. ok is false if there
-// are too many hashes, or if none of MaxSeeds seeds works, of which no example is known.
-// REQUIRES: MinWidth <= width <= MaxWidth.
+// are too many hashes, or if none of MaxSeeds seeds works; no such set is known. REQUIRES: MinWidth
+// <= width <= MaxWidth.
 func Build(hashes []uint64, width int, alloc func(n uint64) []byte) (data []byte, shape Shape, seed uint8, ok bool) {
 	s := scratches.Get().(*scratch)
 	defer scratches.Put(s)

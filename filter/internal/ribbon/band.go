@@ -58,7 +58,7 @@ func (b *band) placeBucket(classes [numClasses][]uint64, starts, first uint64) i
 // that follows from others, such as a duplicate's, needs no row.
 //
 // As long as an equation's first row is occupied, the equation there is added to it, which
-// eliminates that row. This is a chain of some 20 dependent steps, so three equations are
+// eliminates that row. This is a chain of about 20 dependent steps, so three equations are
 // interleaved. They may take each other's rows: any order is as good. The three parts of the loop
 // differ only in their variables, which stay in registers; with helper functions, or with one part
 // that rotates the variables, a build takes 3 to 15% longer.

@@ -46,8 +46,8 @@ const (
 	bumpedAbsent = 0.0555
 )
 
-// ExpectBumped returns the expected fraction of the absent hashes in a layer that it bumps, the
-// same for each layer but the last.
+// ExpectBumped returns the expected fraction of absent hashes that a layer bumps, the same for each
+// layer but the last.
 func ExpectBumped(layer int) float64 { return bumpedAbsent }
 
 // Estimate returns the expected layers of a filter over n keys. The number of segments is off by

@@ -153,7 +153,7 @@ func (l Layers) find(thresholds []byte, h uint64, i int) (Window, bool) {
 }
 
 // ShareBelow returns the fraction of hashes whose windows begin in segments below cut. bumped
-// returns the fraction of the hashes in a layer that it bumps.
+// returns the fraction of hashes that a layer bumps.
 func (l Layers) ShareBelow(cut int, bumped func(layer int) float64) float64 {
 	share, rest := 0.0, 1.0
 	left := uint64(cut)
@@ -176,7 +176,7 @@ func (l Layers) ShareBelow(cut int, bumped func(layer int) float64) float64 {
 	return share
 }
 
-// bumped returns the fraction of the absent hashes in a layer that it bumps, by its thresholds.
+// bumped returns the fraction of absent hashes that a layer bumps, according to its thresholds.
 func (l Layers) bumped(thresholds []byte, layer int) float64 {
 	bucket := uint64(0)
 	for i := range layer {

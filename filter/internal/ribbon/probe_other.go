@@ -41,8 +41,8 @@ func probe(q *quads, hash uint64) (verdict uint8) {
 // REQUIRES: len(block) >= TailSize.
 func ProbeTail(block []byte, hash uint64) (verdict uint8) { return probeTailPlain(block, hash) }
 
-// ahead is the number of hashes whose memory probeMany prefetches together: a core has about ten
-// outstanding cache misses at most.
+// ahead is the number of hashes whose memory probeMany prefetches together: a core can have about
+// ten outstanding cache misses.
 const ahead = 12
 
 // probeMany sets verdicts[i] to probe(q, hashes[i]) for i < n. REQUIRES: n >= 1; q.count > 0.

@@ -53,7 +53,7 @@ var (
 	errPlane      = errors.New("columns do not match the layers")
 )
 
-// NewTable returns a table over the first planes of a filter, at least one, and an error if sizes
+// NewTable returns a table over the first planes of a filter, at least one, or an error if sizes
 // contradict each other. whole must be what BumpsBucket returns. The table aliases its arguments.
 func NewTable(layers Layers, thresholds []byte, planes []Plane, whole bool) (Table, error) {
 	numSegments, numThresholds, err := layers.Sizes()

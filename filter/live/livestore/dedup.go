@@ -1,6 +1,7 @@
 // Package livestore removes duplicates exactly: unlike the filters of package live, it keeps every
-// element, in a database of package sift. It is for programs that must not lose an element, or have
-// more of them than fit in memory. Programs that import only package live do not link the store.
+// element, in a database of package sift. It is for programs that must not lose an element, or that
+// have more elements than fit in memory. Programs that import only package live do not link the
+// store.
 package livestore
 
 import (
@@ -56,9 +57,9 @@ const (
 	batchSize  = 512
 )
 
-// Open returns the Dedup with a prefix in db, a new one if no key has the prefix. It reads
-// all keys with the prefix to fill the filter in memory. The caller closes db, after the
-// last use of the Dedup.
+// Open returns the Dedup with o.Prefix in db, or a new one if no key has the prefix. It reads all
+// keys with the prefix to fill the filter in memory. The caller closes db, after the last use of
+// the Dedup.
 func Open[T any](db *sift.DB, o Options[T]) (*Dedup[T], error) {
 	key, err := funnel.For(o.Funnel)
 	if err != nil {
@@ -183,8 +184,8 @@ func (d *Dedup[T]) addBatch(vs []T, isNew []bool) error {
 // Contains reports whether an element was added. The answer is exact.
 func (d *Dedup[T]) Contains(v T) (bool, error) { return d.has(d.stored(v)) }
 
-// Unique adds the elements of a stream and returns the new ones. After an error, which it returns
-// with the element that caused it, it ends.
+// Unique adds the elements of a stream and returns the new ones. On an error it returns the error
+// with the element that caused it, and ends.
 func (d *Dedup[T]) Unique(stream iter.Seq[T]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for v := range stream {

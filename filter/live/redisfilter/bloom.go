@@ -28,9 +28,9 @@ type Options[T any] struct {
 	// Seed, if not zero, makes the false positives of this filter independent of
 	// those of filters with other seeds.
 	Seed uint64
-	// Replicas is how many replicas must have an element before Add returns. With 1,
-	// no acknowledged element is lost if a master crashes and that replica takes over.
-	// It costs a round trip between the servers.
+	// Replicas is how many replicas must have an element before Add returns; 0: none. With 1, no
+	// acknowledged element is lost if a master crashes and that replica takes over. It costs a
+	// round trip between the servers.
 	Replicas int
 	// ReplicaWait is how long one attempt waits for them; a second if zero.
 	ReplicaWait time.Duration
@@ -71,8 +71,8 @@ type Bloom[T any] struct {
 
 var _ Filter[string] = (*Bloom[string])(nil)
 
-// Open opens the filter with a name. With Options.Items, it creates the filter if it does not
-// exist; otherwise that is ErrMissing.
+// Open opens the filter with the given name. If it does not exist, Open creates it if
+// Options.Items is set, and otherwise returns ErrMissing.
 func Open[T any](ctx context.Context, client redis.UniversalClient, name string, o Options[T]) (*Bloom[T], error) {
 	key, err := funnel.For(o.Funnel)
 	if err != nil {

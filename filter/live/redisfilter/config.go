@@ -242,7 +242,7 @@ redis.call('DEL', KEYS[1])
 redis.call('HSET', KEYS[1], unpack(ARGV, 2))
 return 1`
 
-// swapConfig replaces the configuration old, nil for none, by c. It returns false if the
+// swapConfig replaces the configuration old, nil for none, with c. It returns false if the
 // configuration was no longer old.
 func (s *sender) swapConfig(ctx context.Context, name string, old, c *config) (bool, error) {
 	expect := ""

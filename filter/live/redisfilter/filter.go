@@ -10,7 +10,7 @@ import (
 )
 
 // Filter is what the filters of this package have in common. Methods are safe for
-// concurrent use unless their comments say otherwise. With an error, the result of a lookup
+// concurrent use unless their comments say otherwise. On an error, the result of a lookup
 // is true unless the element is known to be absent.
 type Filter[T any] interface {
 	// Add adds an element and reports whether it was new: false if the filter may
@@ -39,28 +39,28 @@ type Filter[T any] interface {
 }
 
 var (
-	// ErrMissing matches the errors for a filter that does not exist, where the options
-	// do not give the parameters for a new one.
+	// ErrMissing is matched by the errors for a filter that does not exist, where the options do
+	// not give the parameters for a new one.
 	ErrMissing = errors.New("redisfilter: no such filter")
-	// ErrIncompatible matches the errors for an existing filter with other parameters
-	// than the options'.
+	// ErrIncompatible is matched by the errors for an existing filter whose parameters differ
+	// from those in the options.
 	ErrIncompatible = errors.New("redisfilter: filter has other parameters")
-	// ErrLost matches the errors for a filter of which a part is gone: a key was
-	// evicted, has expired or was deleted. Rebuild the filter.
+	// ErrLost is matched by the errors for a filter that has lost a part: a key was evicted, has
+	// expired or was deleted. Rebuild the filter.
 	ErrLost = errors.New("redisfilter: part of the filter is lost")
-	// ErrFormat matches the errors for data that this package cannot decode.
+	// ErrFormat is matched by the errors for data that this package cannot decode.
 	ErrFormat = errors.New("redisfilter: not a filter, or a damaged one")
-	// ErrReplicas matches the error of an Add whose elements too few replicas have
-	// acknowledged. They are in the filter, but may be lost by a failover.
+	// ErrReplicas is matched by the error of an Add that too few replicas have acknowledged. Its
+	// elements are in the filter, but a failover may lose them.
 	ErrReplicas = errors.New("redisfilter: not enough replicas have acknowledged")
-	// ErrTaken matches the error of a rebuild that another one has replaced, and of
+	// ErrTaken is matched by the error of a rebuild that another one has replaced, and of
 	// operations during which the configuration keeps changing.
 	ErrTaken = errors.New("redisfilter: another rebuild has taken over")
-	// ErrBusy matches the errors of operations that are not possible during a rebuild.
+	// ErrBusy is matched by the errors of operations that are not possible during a rebuild.
 	ErrBusy = errors.New("redisfilter: a rebuild is under way")
-	// ErrExists matches the error of a Rename to the name of an existing filter.
+	// ErrExists is matched by the error of a Rename to the name of an existing filter.
 	ErrExists = errors.New("redisfilter: there is a filter of that name")
-	// ErrFull matches the error of an Add to a RedisBloom filter that is full and cannot
+	// ErrFull is matched by the error of an Add to a RedisBloom filter that is full and cannot
 	// grow.
 	ErrFull = errors.New("redisfilter: filter is full")
 )

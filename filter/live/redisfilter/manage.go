@@ -13,11 +13,11 @@ func (f *Bloom[T]) Clear(ctx context.Context) error {
 	return f.Rebuild(ctx, RebuildOptions{}, func(func(T, error) bool) {})
 }
 
-// Rename gives the filter another name, which f uses from then on. If another filter has it,
-// Rename returns ErrExists. The data stays where it is, so the new name need not be in the slot
-// of the old one, and an expiry stays. Other clients that have opened the filter continue to
-// use it until the next rebuild, and then get ErrMissing. During a rebuild Rename returns
-// ErrBusy. If it fails half-way, call it again.
+// Rename gives the filter another name, which f uses from then on. If another filter has it, Rename
+// returns ErrExists. The data stays where it is, so the new name need not be in the slot of the old
+// one, and an expiry stays. Other clients that have opened the filter continue to use it until the
+// next rebuild, and then get ErrMissing. During a rebuild Rename returns ErrBusy. If it fails
+// halfway, call it again.
 func (f *Bloom[T]) Rename(ctx context.Context, name string) error {
 	if err := checkName(name); err != nil {
 		return err
@@ -169,8 +169,8 @@ func (f *Redisson[T]) Rename(ctx context.Context, name string) error {
 	return nil
 }
 
-// renameScript renames both keys; that of the bits is missing if the filter is empty. Run again,
-// because its reply was lost, it finds the new ones.
+// renameScript renames both keys; that of the bits is missing if the filter is empty. If its reply
+// was lost and it runs again, it finds the new keys.
 const renameScript = `
 if redis.call('EXISTS', KEYS[1]) == 0 then return redis.call('EXISTS', KEYS[3]) end
 redis.call('RENAME', KEYS[1], KEYS[3])

@@ -13,7 +13,7 @@ import (
 // batch of up to 512 elements, or a step of a rebuild. Single commands are visible to the
 // client's own hooks (redis.Hook), and so to OpenTelemetry.
 type Trip struct {
-	// Write is whether the operation is a write.
+	// Write reports whether the operation is a write.
 	Write bool
 	// Commands is the number of commands: about one per element of a Bloom, fewer with the
 	// other filters. Attempts is the number of attempts, 1 if no command was retried.

@@ -20,8 +20,8 @@ type RedisBloomOptions[T any] struct {
 	// FPR is the error rate of a new filter. It is not compared with that of an existing
 	// one, which BF.INFO does not report.
 	FPR float64
-	// NonScaling makes Add return ErrFull when the filter has Items elements. Otherwise
-	// another filter is then added that is Expansion times as large, 2 if zero.
+	// NonScaling makes Add return ErrFull when the filter has Items elements. Otherwise the
+	// server then adds another filter, Expansion times as large; 2 if zero.
 	NonScaling bool
 	Expansion  int
 	// Shards, if above 1, spreads the elements over that many filters {NAME:i}, each for
@@ -52,8 +52,8 @@ type RedisBloom[T any] struct {
 
 var _ Filter[string] = (*RedisBloom[string])(nil)
 
-// OpenRedisBloom opens the filter with a name. With RedisBloomOptions.Items, it creates the
-// filter if it does not exist; otherwise that is ErrMissing.
+// OpenRedisBloom opens the filter with the given name. If it does not exist, OpenRedisBloom
+// creates it if RedisBloomOptions.Items is set, and otherwise returns ErrMissing.
 func OpenRedisBloom[T any](ctx context.Context, client redis.UniversalClient, name string, o RedisBloomOptions[T]) (*RedisBloom[T], error) {
 	key, err := funnel.For(o.Funnel)
 	if err != nil {

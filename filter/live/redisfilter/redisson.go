@@ -41,9 +41,9 @@ type RedissonOptions[T any] struct {
 // element; elements that they have added are not found.)
 //
 // The two keys are in one slot, and so on one node. Each addition and each lookup is a script,
-// which also checks that the configuration is the one that this client has read; if not, it
-// returns ErrIncompatible, or ErrMissing if there is none, where a Java client returns false.
-// To replace a filter by one of another size, use a new name.
+// which also checks that the configuration is the one that this client has read; if not, it returns
+// ErrIncompatible, or ErrMissing if there is none, where a Java client returns false. To replace a
+// filter with one of another size, use a new name.
 type Redisson[T any] struct {
 	codec  func(dst []byte, v T) []byte
 	name   string
@@ -149,8 +149,8 @@ func javaDecimal(v float64) string {
 	return strconv.FormatFloat(v, 'f', max(0, len(fraction)-n), 64)
 }
 
-// OpenRedisson opens the filter with a name. With RedissonOptions.Items, it creates the filter
-// if it does not exist; otherwise that is ErrMissing.
+// OpenRedisson opens the filter with the given name. If it does not exist, OpenRedisson creates
+// it if RedissonOptions.Items is set, and otherwise returns ErrMissing.
 func OpenRedisson[T any](ctx context.Context, client redis.UniversalClient, name string, o RedissonOptions[T]) (*Redisson[T], error) {
 	s, err := newSender(client, 0, 0, o.RetryFor, o.Observe)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"iter"
 )
 
-// Load replaces the elements of the filter by those of source. It builds the filter in memory
+// Load replaces the elements of the filter with those of source. It builds the filter in memory
 // and uploads it once: it is Rebuild with RebuildOptions.Local.
 func (f *Bloom[T]) Load(ctx context.Context, source iter.Seq2[T, error]) error {
 	return f.Rebuild(ctx, RebuildOptions{Local: true}, source)
@@ -54,8 +54,8 @@ func (f *Bloom[T]) fillLocal(ctx context.Context, c *config, progress func(uint6
 }
 
 // orScript merges the string KEYS[2], of length ARGV[1], into the shard KEYS[1]. It returns 0 if
-// one of them is missing, or was evicted and created again while it was uploaded. Run again, it
-// finds what it has left in place of the string, and changes nothing.
+// one of them is missing, or was evicted and created again while it was uploaded. If it runs again,
+// it finds what it has left in place of the string, and changes nothing.
 const orScript = `
 if redis.call('GETRANGE', KEYS[1], 0, 0) ~= '\165' then return 0 end
 local first = redis.call('GETRANGE', KEYS[2], 0, 0)

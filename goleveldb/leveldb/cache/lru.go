@@ -42,8 +42,8 @@ func (l *lru) SetCapacity(capacity int) {
 	release(evicted)
 }
 
-// shrink drops entries until the rest fits. The caller passes the handles to release, without
-// the lock. REQUIRES: mu.
+// shrink drops entries until the rest fits. The caller must call release with the handles after it
+// has unlocked mu. REQUIRES: mu.
 func (l *lru) shrink() (evicted []*Handle) {
 	for l.used > l.capacity && l.order.Len() > 0 {
 		evicted = append(evicted, l.take(l.order.Back()))

@@ -89,7 +89,7 @@ func (it *arrayIterator) Value() []byte {
 // IteratorIndexer moves over iterators.
 type IteratorIndexer interface {
 	CommonIterator
-	// Get returns a new iterator over the present part, nil if there is none.
+	// Get returns a new iterator over the current part, nil if there is none.
 	Get() Iterator
 }
 

@@ -9,7 +9,7 @@ import (
 type indexedIterator struct {
 	util.BasicReleaser
 	index  IteratorIndexer
-	data   Iterator // over the present part; may be nil
+	data   Iterator // over the current part; may be nil
 	strict bool
 	err    error
 	onErr  func(error)
@@ -44,7 +44,7 @@ func (it *indexedIterator) clearData() {
 	}
 }
 
-// dataFailed reports whether the present part has an error that ends the iterator.
+// dataFailed reports whether the current part has an error that ends the iterator.
 func (it *indexedIterator) dataFailed() bool {
 	err := it.data.Error()
 	if err == nil {
@@ -72,8 +72,8 @@ func (it *indexedIterator) indexEnd() bool {
 	return false
 }
 
-// forward moves to the first pair in the present part or a later one. move moves
-// within the present part.
+// forward moves to the first pair in the current part or a later one. move moves
+// within the current part.
 func (it *indexedIterator) forward(move func() bool) bool {
 	for {
 		it.setData()
@@ -198,7 +198,7 @@ func (it *indexedIterator) Error() error {
 	return it.err
 }
 
-// Release also releases the index and the present part.
+// Release also releases the index and the current part.
 func (it *indexedIterator) Release() {
 	if !it.Released() {
 		it.clearData()

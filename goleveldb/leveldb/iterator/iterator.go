@@ -47,7 +47,7 @@ type Iterator interface {
 	CommonIterator
 
 	// Key returns the key, nil if the iterator is not at a pair. It must not be changed, and is
-	// valid until the next move, also after Release.
+	// valid until the next move, even after Release.
 	Key() []byte
 	// Value returns the value, under the same conditions as Key.
 	Value() []byte

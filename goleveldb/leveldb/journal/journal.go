@@ -65,10 +65,10 @@ type Reader struct {
 	err              error
 
 	seq  int             // counts calls of Next, to detect readers of earlier journals
-	buf  [blockSize]byte // the present block
+	buf  [blockSize]byte // the current block
 	n    int             // its length
-	i, j int             // bounds of the unread data of the present chunk
-	last bool            // whether the present chunk is the journal's last
+	i, j int             // bounds of the unread data of the current chunk
+	last bool            // whether the current chunk is the journal's last
 }
 
 // NewReader returns a Reader of the log in r. dropper may be nil. If strict is set, damage is
@@ -227,10 +227,10 @@ type Writer struct {
 	w       io.Writer
 	seq     int // counts journals, to detect writers of earlier ones
 	pending bool
-	first   bool // whether the present chunk is the journal's first
+	first   bool // whether the current chunk is the journal's first
 	blocks  int64
-	buf     [blockSize]byte // the present block
-	i, j    int             // the present chunk, header and data
+	buf     [blockSize]byte // the current block
+	i, j    int             // the current chunk, header and data
 	written int             // bytes of the block that have been written
 	err     error
 }

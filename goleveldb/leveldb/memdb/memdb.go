@@ -135,7 +135,7 @@ func (p *DB) Contains(key []byte) bool {
 	return err == nil
 }
 
-// Get returns the value of key, or ErrNotFound. The value must not be changed.
+// Get returns the value of key, or ErrNotFound. The value must not be changed, and stays valid.
 func (p *DB) Get(key []byte) (value []byte, err error) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -145,7 +145,8 @@ func (p *DB) Get(key []byte) (value []byte, err error) {
 	return nil, ErrNotFound
 }
 
-// Find returns the first entry whose key is >= key, or ErrNotFound. The slices must not be changed.
+// Find returns the first entry whose key is >= key, or ErrNotFound. The slices must not be changed,
+// and stay valid.
 func (p *DB) Find(key []byte) (rkey, value []byte, err error) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -155,7 +156,7 @@ func (p *DB) Find(key []byte) (rkey, value []byte, err error) {
 	return nil, nil, ErrNotFound
 }
 
-// Capacity returns the capacity in bytes, or the most bytes that were in use if these were more.
+// Capacity returns the capacity in bytes, or the most bytes that have been in use if that is more.
 func (p *DB) Capacity() int {
 	p.mu.RLock()
 	defer p.mu.RUnlock()

@@ -70,7 +70,7 @@ func (p *passthrough) New(int) cache.Cacher { return p.cacher }
 // Cacher share one block cache.
 func PassthroughCacher(x cache.Cacher) Cacher { return &passthrough{x} }
 
-// NewLRU is a PassthroughCacher of a new LRU of the capacity.
+// NewLRU returns a PassthroughCacher of a new LRU cache; capacity is in bytes.
 func NewLRU(capacity int) Cacher { return PassthroughCacher(cache.NewLRU(capacity)) }
 
 var (
@@ -140,8 +140,9 @@ type Options struct {
 	// AltFilters is not used: the filters of existing tables are always used.
 	AltFilters []filter.Filter
 
-	// BlockCacher is NoCacher for no block cache, or a PassthroughCacher. Databases with the same
-	// PassthroughCacher share a block cache of its capacity.
+	// BlockCacher makes the Cacher whose capacity is the size of the block cache; NoCacher means no
+	// block cache. Databases with the same PassthroughCacher share a block cache. Default:
+	// LRUCacher, with BlockCacheCapacity.
 	BlockCacher Cacher
 
 	// BlockCacheCapacity is the size of the block cache in bytes; negative means none.
@@ -163,8 +164,8 @@ type Options struct {
 	// CompactionGPOverlapsFactor is not used.
 	CompactionGPOverlapsFactor int
 
-	// CompactionL0Trigger is the number of write buffers in the tables of level 0 at which
-	// a compaction begins. A table is a third of one. Default: 4.
+	// CompactionL0Trigger is the size of level 0, in write buffers, at which a compaction
+	// begins. A flush writes a table of a third of a write buffer. Default: 4.
 	CompactionL0Trigger int
 
 	// CompactionSourceLimitFactor is not used.
@@ -183,8 +184,8 @@ type Options struct {
 	CompactionTableSizeMultiplierPerLevel []float64
 
 	// CompactionTotalSize times CompactionTotalSizeMultiplier is the size of level 1. In a
-	// database of less than eight times that, level 1 is an eighth, but at least four thirds
-	// of WriteBuffer. Default: 10 MiB.
+	// database smaller than eight times that, level 1 is an eighth of the database, but at least
+	// four thirds of WriteBuffer. Default: 10 MiB.
 	CompactionTotalSize int
 
 	// CompactionTotalSizeMultiplier is the ratio of the sizes of neighboring levels; for that it is
@@ -328,13 +329,15 @@ func factor(o *Options, field func(*Options) int, def int) int {
 	return def
 }
 
-// GetCompactionExpandLimit returns CompactionExpandLimitFactor in bytes of a level.
+// GetCompactionExpandLimit returns CompactionExpandLimitFactor, or its default, times the table
+// size of the next level, in bytes.
 func (o *Options) GetCompactionExpandLimit(level int) int {
 	return o.GetCompactionTableSize(level+1) *
 		factor(o, func(o *Options) int { return o.CompactionExpandLimitFactor }, DefaultCompactionExpandLimitFactor)
 }
 
-// GetCompactionGPOverlaps returns CompactionGPOverlapsFactor in bytes of a level.
+// GetCompactionGPOverlaps returns CompactionGPOverlapsFactor, or its default, times the table size
+// two levels below, in bytes.
 func (o *Options) GetCompactionGPOverlaps(level int) int {
 	return o.GetCompactionTableSize(level+2) *
 		factor(o, func(o *Options) int { return o.CompactionGPOverlapsFactor }, DefaultCompactionGPOverlapsFactor)
@@ -345,7 +348,8 @@ func (o *Options) GetCompactionL0Trigger() int {
 	return or(o, func(o *Options) int { return o.CompactionL0Trigger }, DefaultCompactionL0Trigger)
 }
 
-// GetCompactionSourceLimit returns CompactionSourceLimitFactor in bytes of a level.
+// GetCompactionSourceLimit returns CompactionSourceLimitFactor, or its default, times the table
+// size of the next level, in bytes.
 func (o *Options) GetCompactionSourceLimit(level int) int {
 	return o.GetCompactionTableSize(level+1) *
 		factor(o, func(o *Options) int { return o.CompactionSourceLimitFactor }, DefaultCompactionSourceLimitFactor)
@@ -511,7 +515,7 @@ type WriteOptions struct {
 	// NoWriteMerge is not used.
 	NoWriteMerge bool
 	// Sync makes the write durable before it returns. Otherwise it survives a crash
-	// of the process, and a crash of the machine may lose the last writes.
+	// of the process, but a crash of the machine may lose the last writes.
 	Sync bool
 }
 

@@ -49,7 +49,7 @@ const (
 	inlineArgs  = 1024 // of a command that was typed as a line
 )
 
-// ProtocolError is an error in a client's input. After it the connection is to be closed.
+// ProtocolError is an error in a client's input. After it the connection must be closed.
 type ProtocolError string
 
 func (e ProtocolError) Error() string { return "Protocol error: " + string(e) }

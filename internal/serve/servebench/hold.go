@@ -41,8 +41,8 @@ func longWorks() []longWork {
 	}
 }
 
-// runHold measures how long a command with -items keys or items makes other clients wait, each of
-// which sends one small command after the other.
+// runHold measures how long a command with -items keys or items makes other clients wait. Each of
+// these sends one small command after another.
 func runHold(dir string) error {
 	redis := redisServer("0,1", dir)
 	sift := siftServer("sift", "0,1", dir)

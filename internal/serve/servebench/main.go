@@ -14,8 +14,8 @@
 // With -restart it measures instead how long sift takes to start with many keys and filters, after
 // a kill and after a clean shutdown.
 //
-// With -expire it measures instead how fast -keys keys that expire within some seconds are removed,
-// and how long GETs take meanwhile.
+// With -expire it measures instead how fast -keys keys that expire within a few seconds are
+// removed, and how long GETs take meanwhile.
 //
 // With -hold it measures instead how long commands with -items keys make other clients wait.
 //
@@ -41,7 +41,7 @@ import (
 var (
 	siftPath = flag.String("sift", "./sift", "the sift program")
 	requests = flag.Int("n", 100_000, "requests per measurement; four times as many in pipelines")
-	rounds   = flag.Int("rounds", 3, "measurements of each row, of which the median is printed")
+	rounds   = flag.Int("rounds", 3, "measurements of each row; the median is printed")
 	keys     = flag.Int("keys", 100_000, "existing keys")
 	depths   = flag.String("pipeline", "1,16,100", "commands that a client sends before it waits")
 	threads  = flag.Bool("goroutines", false, "measure sift serve --no-loops in place of redis-server")

@@ -22,7 +22,7 @@ import (
 type engine struct {
 	name string
 	open func(dir string) (store, error)
-	// unsynced: it has unsynced writes, and a crash may lose only the latest of them.
+	// unsynced: it supports unsynced writes, and a crash may lose only the latest of them.
 	unsynced bool
 }
 

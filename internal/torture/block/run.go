@@ -60,7 +60,7 @@ type run struct {
 	writes int
 	images int
 	keep   string    // the directory for images that violate a guarantee
-	until  time.Time // no check of an image but the first begins after it
+	until  time.Time // after it, no further image is checked; the first one always is
 
 	disk        *disk
 	oracle      torture.Oracle
@@ -138,9 +138,9 @@ func (r *run) record(contents map[string]string) (t *tape, err error) {
 	return t, err
 }
 
-// writeBack makes the kernel write back single pages of a directory's files, in any order, or whole
-// files, whose clean pages it then drops, as it does when memory is short. It continues until stop
-// is called.
+// writeBack makes the kernel write back files of a directory: logs, or any files if there are none.
+// It writes back single pages in any order, or whole files, whose clean pages the kernel then
+// drops, as it does when memory is short. It continues until stop is called.
 func writeBack(dir string, seed uint64) (stop func()) {
 	end := make(chan struct{})
 	var wg sync.WaitGroup

@@ -120,7 +120,7 @@ func (r *recorder) pause(once int, most time.Duration) {
 }
 
 // add appends an event to the tape. The clock advances before the request is answered, so the
-// program never reads too early a time after the answer.
+// time that the program reads after the answer is never too early.
 func (r *recorder) add(e *event) error {
 	r.buf = e.appendTo(r.buf[:0])
 	if _, err := r.out.Write(r.buf); err != nil {

@@ -103,7 +103,7 @@ type cutter struct {
 	first   int    // the first event that may be neither durable nor a flush
 	clock   int    // of the last image
 	image   []byte
-	pages   []int // pages of the disk that are not all zeros all the time, ascending
+	pages   []int // pages of the disk that are not always all zeros, ascending
 }
 
 // pageBytes is the unit in which images are copied.

@@ -25,10 +25,10 @@
 //
 // Quick tests share a process. If that fails, each is run by itself.
 //
-// -constants changes each declared constant, in all places that depend on it and in all
-// packages of -dirs, so that writing and reading stay consistent, and each literal of at least
-// 2 in an expression. Durations, the elements of array and slice literals (tables) and the
-// lengths of array types stay.
+// -constants changes each declared constant, in all places that depend on it and in all packages of
+// -dirs, so that writing and reading stay consistent, and each literal of at least 2 in an
+// expression. Durations, the elements of array and slice literals (tables) and the lengths of array
+// types are left alone.
 //
 // If the store or its tests have changed, the results in DIR are only used to run first the
 // test that caught a mutant last time.

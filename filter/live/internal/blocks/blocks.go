@@ -4,9 +4,9 @@ package blocks
 
 import "math"
 
-// FPR returns the FPR of a filter with blocks of bits bits and load elements per block on
-// average. The number of elements in a block, j, has a Poisson distribution. For each j the
-// fill is random too; the second factor corrects for its variance.
+// FPR returns the FPR of a filter whose blocks have the given number of bits and hold load elements
+// on average. The number of elements in a block, j, has a Poisson distribution. For each j the fill
+// is random too; the second factor corrects for its variance.
 func FPR(bits float64, hashes int, load float64) float64 {
 	k := float64(hashes)
 	if k*load > 64*bits { // all bits are set, and the sum below would take very long

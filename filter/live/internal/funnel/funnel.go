@@ -104,7 +104,7 @@ func (k *Key[T]) Append(dst []byte, v T) []byte {
 	return append(dst, k.integer(&buf, v)...)
 }
 
-// sum64Slow is Sum64 for other types than strings and byte slices.
+// sum64Slow is Sum64 for types other than strings and byte slices.
 func (k *Key[T]) sum64Slow(v T) uint64 {
 	switch k.how {
 	case reflect.Int64, reflect.Uint64:
