@@ -18,11 +18,11 @@ const maxBatchBytes = 1 << 30
 // the batch's header, a kind and two lengths.
 const maxOpOverhead = wal.BatchHeaderLen + 1 + 2*binary.MaxVarintLen32
 
-// Batch is a list of writes that DB.Write applies atomically: after a crash either all or none
-// of them are there. A later operation on a key overrides an earlier one. A Batch cannot be read
-// like a database; use a Tx to read what is not committed yet. The zero Batch is empty and ready
-// for use. A Batch is not safe for concurrent use. A copy shares the memory of the original: use
-// only one of them.
+// Batch is a list of writes that DB.Write applies atomically: after a crash either all or none of
+// them are there. A later operation on a key overrides an earlier one. A Batch cannot be read like
+// a database; use a Tx to read what is not committed yet. The zero Batch is empty and ready for
+// use. A Batch is not safe for concurrent use, except that several goroutines may Write it, which
+// only reads it. A copy shares the memory of the original: use only one of them.
 //
 // The maximum Size of a batch is some 20 bytes less than 1 GiB; keys and values have no other
 // limit. A batch must also fit into a memtable of at most 3.8e9 bytes, or 1.9e9 on 32-bit systems,
@@ -52,7 +52,7 @@ func (b *Batch) Size() int { return len(b.data) }
 // nil. Write then returns the same error; Len and Ops count only the operations before that one.
 func (b *Batch) Err() error { return b.err }
 
-// Reset empties the batch, clears Err, and keeps the memory for reuse.
+// Reset empties the batch, clears Err, and keeps the memory for reuse, however much it is.
 func (b *Batch) Reset() { *b = Batch{data: b.data[:0]} }
 
 func (b *Batch) add(kind base.Kind, key, value []byte) {

@@ -21,8 +21,9 @@
 // closer; SetBounds and SetOptions are Iter.Reset, which reads the current state unless the Iter is
 // from a Snapshot or a Tx; iterators of one Snapshot take the place of Clone; SeekPrefixGE is
 // IterOptions.Prefix; Batch.Commit is DB.Write; an indexed batch is a Tx; Ingest takes operations,
-// and TableOps reads them from files; DeleteRange is a call, not part of a batch;
-// EstimateDiskUsage is ApproximateSize; Close does not fail if iterators or snapshots are open.
+// and TableOps reads them from files; DeleteRange is a call, not part of a batch; EstimateDiskUsage
+// is ApproximateSize; Close does not fail if iterators or snapshots are open. There is no
+// DisableWAL, Merge, SingleDelete, RangeKeySet or AsyncFlush.
 package sift
 
 import (
@@ -135,7 +136,9 @@ func (d *DB) readSeq(seq uint64) uint64 {
 // Get returns a copy of the value of key, which is not nil even if it is empty. It returns
 // ErrNotFound if there is no such key, ErrClosed after Close, an error that matches ErrCorruption
 // if a table that it reads is damaged, one that matches ErrUnsupported if the table is of a kind
-// that sift does not support, and errors of the file system.
+// that sift does not support, and errors of the file system. A table that could not be opened
+// because it is damaged or not supported stays so until the next Open; after other errors the next
+// read tries again.
 func (d *DB) Get(key []byte) ([]byte, error) { return d.getCopy(key, latest) }
 
 func (d *DB) getCopy(key []byte, seq uint64) ([]byte, error) {
@@ -440,10 +443,10 @@ func (d *DB) BuildFilters(ctx context.Context) (rewritten int, err error) {
 //     has to check ctx itself,
 //   - otherwise the result of Begin or Commit.
 //
-// If fn panics, nothing is written, and the panic propagates. fn must not call Commit; it
-// may call Discard, and Transact then returns ErrClosed. The Tx must not be used after fn
-// has returned. fn may use the DB, but what it reads and writes there is not part of the
-// transaction.
+// If fn panics, nothing is written, and the panic propagates. fn must not call Commit; it may call
+// Discard, and Transact then returns ErrClosed. The Tx must not be used after fn has returned. fn
+// may use the DB, but what it reads and writes there is not part of the transaction. A call of
+// Transact in fn may wait up to a second, and is likely to make fn run again.
 func (d *DB) Transact(ctx context.Context, fn func(tx *Tx) error) error {
 	return d.transactWith(ctx, nil, fn)
 }
@@ -495,10 +498,10 @@ func (d *DB) Tables() []TableMetrics {
 	return d.tables()
 }
 
-// PlanFilters returns how a filter memory budget, in bytes, would be spent if lookups of
-// absent keys were spread evenly over all keys. It loads tables that have not been loaded since
-// Open, and changes nothing else. It returns ErrClosed after Close, and no other error: if a
-// table cannot be loaded, the error is in its Err.
+// PlanFilters returns how a filter memory budget, in bytes, would be spent if lookups of absent
+// keys were spread evenly over all keys. A budget of 0 or less is that of no filters. It loads
+// tables that have not been loaded since Open, and changes nothing else. It returns ErrClosed after
+// Close, and no other error: if a table cannot be loaded, the error is in its Err.
 func (d *DB) PlanFilters(budget int64) (FilterPlan, error) {
 	return d.planFilters(budget)
 }

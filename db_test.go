@@ -991,3 +991,27 @@ func TestCloseWhileBusy(t *testing.T) {
 	}
 	checkClean(t, dir, opts)
 }
+
+// Several goroutines may write the same batch.
+func TestBatchSharedByWriters(t *testing.T) {
+	db := mustOpen(t, t.TempDir(), nil)
+	defer mustClose(t, db)
+	var b sift.Batch
+	b.Put([]byte("a"), []byte("1"))
+	b.Delete([]byte("b"))
+	before := bytes.Clone(b.Dump())
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 50 {
+				if err := db.Write(&b, sift.NoSync); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if m := db.Metrics(); m.LastSequence != 400 || !bytes.Equal(before, b.Dump()) {
+		t.Errorf("last sequence number %d, want 400", m.LastSequence)
+	}
+}

@@ -6,8 +6,9 @@ import "time"
 // goroutine that did the work, or that is about to write, and several may run concurrently.
 // Callbacks must not block, and must not call methods of the DB that wait for background work:
 // Flush, Compact, BuildFilters, Checkpoint, Close and writes, including DeleteRange, Ingest and the
-// commit of a transaction. Other methods, such as Metrics and Get, are allowed. Ingest and
-// DeleteRange cause no events of their own.
+// commit of a transaction. Other methods, such as Metrics and Get, are allowed. A panic of a
+// callback on a background goroutine ends the program, as any panic does that nobody recovers.
+// Ingest and DeleteRange cause no events of their own.
 type Events struct {
 	// Flushed: memtables were written to tables of level 0.
 	Flushed func(FlushEvent)

@@ -95,8 +95,8 @@ type FilterMetrics struct {
 	// and the table did not hold it. Unfiltered counts searches of tables without a filter in
 	// memory.
 	Probes, Useful, TruePositive, FalsePositive, Unfiltered uint64
-	// ExpectedFPR is the expected false positive rate of the filters in memory, weighted by
-	// table size; NaN without filters.
+	// ExpectedFPR is the expected false positive rate of the filters in memory, weighted by table
+	// size; NaN, which encoding/json rejects, without filters.
 	ExpectedFPR float64
 }
 

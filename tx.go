@@ -277,12 +277,12 @@ func (t *Tx) tooLarge() error {
 	return fmt.Errorf("%w: it takes more than Options.TxBytes, %d", ErrTxLimit, t.db.opts.TxBytes)
 }
 
-// Commit applies the transaction's writes atomically. It ends the transaction, even if it
-// fails. It returns ErrConflict, with nothing written, if other writes have changed what the
-// transaction has read. Unless TxOptions.NoSync is set, the writes are durable when it returns
-// nil. Other errors are ErrTxLimit, ErrClosed if the transaction has ended or the database is
-// closed, those of Get while it checks for conflicts, and those of Write; after ErrReopen, the
-// next Open decides whether the writes are applied.
+// Commit applies the transaction's writes atomically. It ends the transaction, even if it fails. It
+// returns ErrConflict, with nothing written, if other writes have changed what the transaction has
+// read. Unless TxOptions.NoSync is set, the writes are durable when it returns nil; without writes
+// it syncs nothing. Other errors are ErrTxLimit, ErrClosed if the transaction has ended or the
+// database is closed, those of Get while it checks for conflicts, and those of Write; after
+// ErrReopen, the next Open decides whether the writes are applied.
 func (t *Tx) Commit() error {
 	if t.closed {
 		return ErrClosed

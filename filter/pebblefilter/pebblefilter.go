@@ -93,11 +93,11 @@ func (p *policy) MayContain(_ pebble.FilterType, block, key []byte) bool {
 
 func (p *policy) NewWriter(pebble.FilterType) pebble.FilterWriter { return p.block.NewWriter() }
 
-// From returns pebble's policy p as a policy of package filter. Its readers use Key.Bytes.
-// Blocks of bloom.FilterPolicy remain unchanged, and have the family of
-// filter.RocksDBBloom. Blocks of other policies get a checksum, since these policies may
-// exclude keys or panic if a block is corrupt; their family is "sealed." and p's name.
-// From(New(p)) is p, and From(pebble.NoFilterPolicy) is filter.None().
+// From returns pebble's policy p as a policy of package filter. Its readers use Key.Bytes. Blocks
+// of bloom.FilterPolicy remain unchanged, and have the family of filter.RocksDBBloom. Blocks of
+// other policies get a checksum, since these policies may exclude keys or panic if a block is
+// corrupt; their family is "sealed." and p's name. From(New(p)) is p, and
+// From(pebble.NoFilterPolicy) and From(nil) are filter.None().
 func From(p pebble.FilterPolicy) filter.Policy {
 	if p == nil || p == pebble.NoFilterPolicy {
 		return filter.None()
