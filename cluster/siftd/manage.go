@@ -24,7 +24,7 @@ type hosted struct {
 	Leads            bool
 	Term             uint64
 	Index            uint64       // of the last committed change of the members
-	MembersCommitted bool         `json:"Settled"` // whether Members are those after that change: no other one is pending
+	MembersCommitted bool         // whether Members are those after that change: no other one is pending
 	Members          []memberView // if the replica leads
 }
 

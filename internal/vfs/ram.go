@@ -286,7 +286,7 @@ func (f *ramFile) check(op string) error {
 	if f.closed {
 		return pathError(op, f.name, fs.ErrClosed)
 	}
-	if op != "open" && !f.writable {
+	if !f.writable {
 		return pathError(op, f.name, ErrReadOnly)
 	}
 	return nil
