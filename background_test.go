@@ -547,3 +547,18 @@ func TestFilterShares(t *testing.T) {
 		t.Errorf("%d tables in level 0 and %d in level %d; want at least 2 in each", len(version.Levels[0]), len(version.Levels[version.Deepest]), version.Deepest)
 	}
 }
+
+// TestNoDeletionsKeepsNoOldVersion checks that no old version, and so no filter of its tables, stays
+// in memory while tombstones wait for the end of a snapshot.
+func TestNoDeletionsKeepsNoOldVersion(t *testing.T) {
+	db := withDeletions(t, minDeletions, 0)
+	version := db.state.Load().version
+	last := version.Levels[0][0].Handle.(*table).reader.Load().Properties().MaxSeq
+	d := automatic(db)
+	d.noDeletions = new(manifest.Version) // an earlier one
+	d.visible.Store(last + 10)
+	d.snapshots.seqs = []uint64{last - 1}
+	if _, picked := d.pickDeletions(version); picked || d.noDeletions != nil {
+		t.Errorf("picked %t; an old version is kept: %t", picked, d.noDeletions != nil)
+	}
+}

@@ -60,7 +60,7 @@ func (d *DB) checkpoint(dir string) (err error) {
 		return err
 	}
 	copied.logNumber = log.Num()
-	err = copied.newManifest(version)
+	_, err = copied.newManifest(version)
 	if err == nil {
 		err = copied.manifest.Close()
 	}

@@ -131,7 +131,10 @@ func (d *DB) nextWithoutFilter(ctx context.Context, version *manifest.Version, f
 			if _, err := t.loadWhole(); err != nil {
 				continue // unreadable: there are no keys to build a filter from
 			}
-			if t.filterPolicy() != want.Name() {
+			if err := t.reader.Load().ProveFilter(); err != nil {
+				return 0, nil, err
+			}
+			if !t.hasFilter(want.Name()) {
 				return level, meta, nil
 			}
 		}
@@ -159,7 +162,7 @@ func (d *DB) compactConfig() compact.Config {
 func (d *DB) wantsRewrite(level int, meta *manifest.TableMeta) bool {
 	t := meta.Handle.(*table)
 	_, err := t.loadWhole()
-	return err == nil && (t.filterPolicy() != d.opts.LevelFilters[level].Name() || !t.compacted())
+	return err == nil && (!t.hasFilter(d.opts.LevelFilters[level].Name()) || !t.compacted())
 }
 
 // runPlan executes a compaction.

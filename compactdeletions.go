@@ -19,6 +19,7 @@ func (d *DB) pickDeletions(version *manifest.Version) (compact.Plan, bool) {
 	if d.opts.DisableAutoCompaction || d.noDeletions == version {
 		return compact.Plan{}, false
 	}
+	d.noDeletions = nil         // an old version would keep its tables' filters and indexes in memory
 	d.deletionsWait.Store(true) // before reading the snapshots, so as not to miss the end of one
 	oldest := d.snapshots.boundaries(&d.visible)[0]
 	waiting := false

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/siftdb/sift/internal/compact"
+	"github.com/siftdb/sift/internal/manifest"
 )
 
 // One goroutine changes the tree below level 0, one step at a time. There are three kinds of
@@ -141,10 +142,12 @@ func (d *DB) choose(afterJob bool) step {
 	var plan compact.Plan
 	due := false
 	if !d.opts.DisableAutoCompaction {
-		plan, due = compact.Pick(version, d.compactConfig(), d.pointers)
+		cfg := d.compactConfig()
+		cfg.Failed = d.failedLevels
+		plan, due = compact.Pick(version, cfg, d.pointers)
 	}
 	deletions, ok := d.pickDeletions(version)
-	if ok && deletions.Level > 0 && !(due && plan.Level == 0) {
+	if ok && deletions.Level > 0 && !(due && (plan.Level == 0 || d.failedLevels[deletions.Level])) {
 		plan, due = deletions, true
 	}
 	switch {
@@ -180,14 +183,16 @@ func (d *DB) quiet() bool {
 func (d *DB) runAutomatic(ctx context.Context, plan *compact.Plan) {
 	b := &d.bg
 	err := d.runPlan(ctx, plan)
-	if errors.Is(err, context.Canceled) {
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return
 	}
 	b.change(func() { b.compactErr = err })
 	if err == nil {
 		b.compacting.failed = 0
+		d.failedLevels = [manifest.NumLevels]bool{}
 		return
 	}
+	d.failedLevels[plan.Level] = true
 	d.retryLater(&b.compacting, fmt.Sprintf("compaction of level %d", plan.Level), err, func() bool { return b.over() != nil })
 }
 

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/siftdb/sift/internal/compact"
+	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/vfs"
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
@@ -356,5 +359,85 @@ func TestJobClearsError(t *testing.T) {
 			t.Errorf("a job that returns %v: %v, and %v remains", result, err, db.bg.compactErr)
 		}
 		db.bg.mu.Unlock()
+	}
+}
+
+// TestDamageStopsNoOtherLevel checks that a damaged table, whose compaction fails again and again,
+// does not keep other levels from being compacted: in the end all writes would fail.
+func TestDamageStopsNoOtherLevel(t *testing.T) {
+	mem := vfstest.NewMem()
+	o := uncached(mem)
+	o.DisableCompression = true
+	db := mustOpen(t, "db", o)
+	fill := func() {
+		for i := range 8000 {
+			if err := db.Put(fmt.Appendf(nil, "a%06d", i), make([]byte, 100), NoSync); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := db.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := func(p *compact.Plan) {
+		if err := db.runPlan(context.Background(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fill()
+	if err := db.Compact(context.Background(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, meta := range db.state.Load().version.Levels[1] { // to level 2
+		p := compact.Plan{Level: 1, OutputLevel: 2, TrivialMove: true}
+		p.Inputs[0] = []*manifest.TableMeta{meta}
+		run(&p)
+	}
+	fill()
+	p, _ := compact.PickOld(db.state.Load().version, db.compactConfig(), nil, nil, math.MaxUint64)
+	p.TrivialMove = false
+	run(&p) // to level 1, above the same keys in level 2
+	damaged := db.state.Load().version.Levels[1]
+	mustClose(t, db)
+	for _, meta := range damaged {
+		writeFile(t, mem, meta.Handle.(*table).path, make([]byte, meta.Size))
+	}
+	o.DisableAutoCompaction, o.L0Tables = false, 1
+	db = mustOpen(t, "db", o)
+	defer mustClose(t, db)
+	for i := range 10 {
+		for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+			err := errors.Join(db.Put([]byte("z"), nil, nil), db.Flush())
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, ErrTryAgain) || time.Since(begin) > 10*time.Second {
+				t.Fatalf("write %d: %v", i, err)
+			}
+		}
+	}
+}
+
+// TestCanceledByDisk checks that an error of a file system which looks like a canceled context is a
+// failure like others.
+func TestCanceledByDisk(t *testing.T) {
+	faulty := vfstest.Inject(vfstest.NewMem())
+	db := mustOpen(t, "db", uncached(faulty))
+	defer mustClose(t, db)
+	if err := flushTwice(db, nil); err != nil {
+		t.Fatal(err)
+	}
+	plan, ok := compact.PickOld(db.state.Load().version, db.compactConfig(), nil, nil, math.MaxUint64)
+	if !ok {
+		t.Fatal("nothing to compact")
+	}
+	plan.TrivialMove = false
+	faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Err: context.Canceled, Match: func(op vfstest.Op) bool { return op.Kind == vfstest.OpCreate && onTable(op) }})
+	db.runAutomatic(context.Background(), &plan)
+	faulty.SetFaults()
+	db.bg.mu.Lock()
+	defer db.bg.mu.Unlock()
+	if !errors.Is(db.bg.compactErr, context.Canceled) {
+		t.Errorf("the failure is not recorded: %v", db.bg.compactErr)
 	}
 }

@@ -27,6 +27,7 @@
 package sift
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -117,7 +118,8 @@ type DB struct {
 	noDeletions   *manifest.Version // a version without tables of mostly tombstones; guarded by bg.mu
 	deletionsWait atomic.Bool       // such a table may be waiting for the end of a snapshot
 
-	pointers [manifest.NumLevels][]byte // current manifestPointers; used only by the compacting goroutine
+	pointers     [manifest.NumLevels][]byte // current manifestPointers; used only by the compacting goroutine
+	failedLevels [manifest.NumLevels]bool   // compact.Config.Failed; used only by the compacting goroutine
 }
 
 // latest stands for the newest visible sequence number.
@@ -412,6 +414,9 @@ func (d *DB) Flush() error {
 func (d *DB) Compact(ctx context.Context, from, to []byte) error {
 	if err := d.flushBefore(ctx); err != nil {
 		return err
+	}
+	if from != nil && to != nil && bytes.Compare(from, to) > 0 {
+		return nil
 	}
 	c := rangeCompaction{db: d, from: from, to: to, firstNew: d.nextFile.Load()}
 	c.down = compact.NewManual(from, to, c.firstNew)

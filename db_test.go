@@ -496,7 +496,7 @@ func TestCompactBounds(t *testing.T) {
 		from, to string // "": no bound
 		moved    string // the first keys of the tables that leave level 0
 	}{
-		{"", "", "bfj"}, {"d", "f", "bf"}, {"d", "e", "b"}, {"e", "e", ""}, {"h", "h", "f"}, {"h", "", "fj"}, {"", "b", "b"}, {"", "a", ""},
+		{"", "", "bfj"}, {"d", "f", "bf"}, {"d", "e", "b"}, {"e", "e", ""}, {"h", "h", "f"}, {"h", "", "fj"}, {"", "b", "b"}, {"", "a", ""}, {"d", "b", ""}, {"h", "f", ""},
 	} {
 		db := mustOpen(t, t.TempDir(), &sift.Options{DisableAutoCompaction: true})
 		for _, table := range []string{"bcd", "fgh", "jkl"} {

@@ -570,3 +570,103 @@ func BenchmarkKeyedGet(b *testing.B) {
 		})
 	}
 }
+
+// TestReadersOfAnotherSecret checks that filters which the caller keyed with a secret of its own
+// remain usable, and hide no key, once the database has a secret.
+func TestReadersOfAnotherSecret(t *testing.T) {
+	const n = 3000
+	mem, own := vfstest.NewMem(), filter.Secret{1}
+	policy, err := filter.Keyed(filter.Bloom(10), own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := keyedOptions(mem)
+	o.KeyedFilters, o.Filter = false, policy
+	db := mustOpen(t, "db", o)
+	loadKeys(t, db, n)
+	wantKeys(t, db, n)
+	mustClose(t, db)
+	for range 2 {
+		o = keyedOptions(mem)
+		o.FilterReaders = filter.KeyedReaders(own)
+		db = mustOpen(t, "db", o)
+		wantKeys(t, db, n)
+		for _, m := range db.Tables() {
+			if m.FilterErr != nil {
+				t.Errorf("table %d: %v", m.Num, m.FilterErr)
+			}
+		}
+		// Now there are filters of both secrets.
+		if err := errors.Join(db.Put([]byte("z"), nil, nil), db.Flush()); err != nil {
+			t.Fatal(err)
+		}
+		mustClose(t, db)
+	}
+}
+
+// TestPartlyDamagedFilterIsRebuilt checks that BuildFilters rewrites a table of whose filter only a
+// later unit is damaged.
+func TestPartlyDamagedFilterIsRebuilt(t *testing.T) {
+	dir, o := t.TempDir(), &Options{Filter: filter.Ribbon(16), DisableAutoCompaction: true}
+	db := mustOpen(t, dir, o)
+	for i := range 20_000 {
+		if err := db.Put(fmt.Appendf(nil, "key%06d", i), nil, NoSync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Compact(context.Background(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	v := db.state.Load().version
+	tab := v.Levels[v.Deepest][0].Handle.(*table)
+	r := tab.reader.Load()
+	mustClose(t, db)
+	data, err := os.ReadFile(tab.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hit := false
+	for _, m := range r.MetaBlocks() {
+		if strings.HasPrefix(m.Name, "fullfilter.") && strings.HasSuffix(m.Name, ".1") {
+			data[m.Offset+m.Length/2] ^= 1
+			hit = true
+		}
+	}
+	if !hit {
+		t.Fatal("the filter has one unit")
+	}
+	if err := os.WriteFile(tab.path, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	db = mustOpen(t, dir, o)
+	if n, err := db.BuildFilters(context.Background()); n != 1 || err != nil {
+		t.Errorf("%d tables rewritten, %v", n, err)
+	}
+	mustClose(t, db)
+	mustCheck(t, dir, o)
+}
+
+// TestBuildFiltersUnderLimit checks that BuildFilters rewrites tables whose filters cannot be used
+// although no filter is loaded.
+func TestBuildFiltersUnderLimit(t *testing.T) {
+	mem := vfstest.NewMem()
+	db := mustOpen(t, "db", keyedOptions(mem))
+	loadKeys(t, db, 1000)
+	mustClose(t, db)
+	if err := mem.Remove(filepath.Join("db", "FILTERKEY")); err != nil {
+		t.Fatal(err)
+	}
+	o := keyedOptions(mem)
+	o.FilterMemory = 1 // no filter is loaded
+	db = mustOpen(t, "db", o)
+	if err := db.Compact(context.Background(), []byte("z"), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.BuildFilters(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, db)
+	if r := mustCheck(t, "db", keyedOptions(mem)); r.Filters != r.Tables {
+		t.Errorf("%d of %d filters are usable", r.Filters, r.Tables)
+	}
+}

@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -1126,4 +1128,91 @@ func TestIterRoom(t *testing.T) {
 	if !bytes.Equal(r.keyBuf, key) || !bytes.Equal(r.seek, seek) || len(key) != len(seek) || len(key)+len(seek) != len(r.bufs) {
 		t.Errorf("the buffers have %d and %d bytes of %d", len(key), len(seek), len(r.bufs))
 	}
+}
+
+// metricsWriter calls Metrics whenever something is logged, as a handler may.
+type metricsWriter struct{ db *atomic.Pointer[DB] }
+
+func (w metricsWriter) Write(p []byte) (int, error) {
+	if db := w.db.Load(); db != nil {
+		db.Metrics()
+	}
+	return len(p), nil
+}
+
+// TestLogDuringDrop checks that a logger may call Metrics while DeleteRange drops tables and a new
+// MANIFEST begins.
+func TestLogDuringDrop(t *testing.T) {
+	faulty := vfstest.Inject(vfstest.NewMem())
+	var at atomic.Pointer[DB]
+	o := uncached(faulty)
+	o.cleanNow, o.manifestBytes = false, 1
+	o.Logger = slog.New(slog.NewTextHandler(metricsWriter{&at}, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	db := mustOpen(t, "db", o)
+	at.Store(db)
+	rolls := func() bool {
+		db.manifestMu.Lock()
+		defer db.manifestMu.Unlock()
+		return db.manifest.Size() >= 2*db.manifest.Base()
+	}
+	for first := true; first || !rolls(); first = false { // the next edit begins a new MANIFEST
+		if err := errors.Join(db.Put([]byte("k"), nil, nil), db.Flush()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool {
+		return op.Kind == vfstest.OpList || (op.Kind == vfstest.OpRemove || op.Kind == vfstest.OpClose) && strings.HasPrefix(filepath.Base(op.Name), "MANIFEST-")
+	}})
+	if err := ended(t, "DeleteRange", inBackground(func() error { return db.DeleteRange(context.Background(), nil, nil) })); err != nil {
+		t.Error(err)
+	}
+	faulty.SetFaults()
+	mustClose(t, db)
+}
+
+// TestFailedManifestLeavesNothing checks that an Open or a Repair that cannot write a MANIFEST leaves
+// no tables and no logs: each attempt would leave another copy.
+func TestFailedManifestLeavesNothing(t *testing.T) {
+	mem := vfstest.NewMem()
+	db := mustOpen(t, "db", uncached(mem))
+	if err := db.Put([]byte("k"), []byte("v"), nil); err != nil {
+		t.Fatal(err)
+	}
+	img := mem.CrashImage(mem.NumOps(), vfstest.KeepUnsynced)
+	mustClose(t, db)
+	faulty := vfstest.Inject(img)
+	o := uncached(faulty)
+	files := func() (names []string) {
+		all, err := faulty.List("db")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range all {
+			if ext := filepath.Ext(name); ext == ".ldb" || ext == ".log" {
+				names = append(names, name)
+			}
+		}
+		slices.Sort(names)
+		return names
+	}
+	for _, c := range []struct {
+		what string
+		call func() error
+	}{
+		{"Open", func() error { _, err := Open("db", o); return err }},
+		{"Repair", func() error { _, err := Repair("db", o); return err }},
+	} {
+		before := files()
+		faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool {
+			return op.Kind == vfstest.OpCreate && strings.HasPrefix(filepath.Base(op.Name), "MANIFEST-")
+		}})
+		if err := c.call(); !errors.Is(err, syscall.EIO) {
+			t.Errorf("%s: %v", c.what, err)
+		}
+		faulty.SetFaults()
+		if after := files(); !slices.Equal(before, after) {
+			t.Errorf("%s leaves %q, before it there were %q", c.what, after, before)
+		}
+	}
+	mustClose(t, mustOpen(t, "db", o))
 }

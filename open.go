@@ -142,7 +142,7 @@ func (d *DB) create() (*manifest.State, error) {
 	if err := d.checkNextFile(); err != nil {
 		return nil, err
 	}
-	if err := d.newManifest(new(manifest.Version)); err != nil {
+	if _, err := d.newManifest(new(manifest.Version)); err != nil {
 		return nil, err
 	}
 	if err := d.manifest.Close(); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 
 	"github.com/siftdb/sift/internal/base"
@@ -152,8 +153,7 @@ func (r *recovery) publish() (err error) {
 		return err
 	}
 	d.flushedSeq, d.logNumber = r.lastSeq, r.log.Num()
-	r.named = true
-	if err := d.newManifest(next); err != nil {
+	if r.named, err = d.newManifest(next); err != nil {
 		return err
 	}
 	next.Ref()
@@ -180,6 +180,9 @@ func (r *recovery) abandon() {
 	}
 	if r.log != nil {
 		r.log.Close()
+		if !r.named {
+			r.db.removeObsolete(filepath.Join(r.db.dir, manifest.MakeName(manifest.KindLog, r.log.Num())))
+		}
 	}
 }
 

@@ -220,8 +220,11 @@ func (r *repairer) run() error {
 	if err := r.keepOld(); err != nil {
 		return err
 	}
-	r.created = nil
-	if err := d.newManifest(version); err != nil {
+	switched, err := d.newManifest(version)
+	if switched {
+		r.created = nil
+	}
+	if err != nil {
 		return err
 	}
 	if err := d.manifest.Close(); err != nil {

@@ -159,6 +159,7 @@ func (t *table) openReader() (*sstable.Reader, error) {
 		Path:     t.path,
 		Cache:    o.opts.BlockCache,
 		Policies: o.opts.FilterReaders,
+		Secret:   o.opts.secret,
 		IO:       o.io,
 		Prefix:   o.opts.Prefix,
 
@@ -335,6 +336,12 @@ func (t *table) filterPolicy() string {
 		return p.FilterPolicy
 	}
 	return "unknown"
+}
+
+// hasFilter reports whether a policy of that name built the table's filter, and all of it is usable.
+// REQUIRES: the table is open.
+func (t *table) hasFilter(name string) bool {
+	return t.filterPolicy() == name && (t.reader.Load().NumFilterUnits() == 0 || !t.filterDamaged())
 }
 
 // compacted reports whether the table is known to have one entry per key and no tombstones.

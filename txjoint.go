@@ -3,6 +3,7 @@ package sift
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"runtime"
 	"slices"
@@ -328,26 +329,40 @@ func (q *jointQueue) result(j *joint, r *waiter) error {
 
 // commit commits j. REQUIRES: the caller has closed j.
 func (q *jointQueue) commit(j *joint) {
-	var err error
+	err := errUnwound // unless Commit returns: user code may panic in it
 	begin := time.Now()
-	if tx := j.tx; tx != nil {
-		tx.noSync, tx.joint = !j.sync, false
-		others := uint64(j.writers - 1)
-		stats := &tx.db.stats
-		switch err = tx.Commit(); {
-		case err == nil:
-			stats.txCommits.Add(others)
-		case errors.Is(err, ErrConflict):
-			stats.txConflicts.Add(others)
+	tx := j.tx
+	defer func() {
+		if err == errUnwound && tx.db.commit.failed.Load() {
+			err = fmt.Errorf("%w: the log: %w", ErrReopen, errUnwound)
 		}
+		q.committed(j, err, time.Since(begin))
+	}()
+	if tx == nil {
+		err = nil
+		return
 	}
+	tx.noSync, tx.joint = !j.sync, false
+	others := uint64(j.writers - 1)
+	stats := &tx.db.stats
+	switch err = tx.Commit(); {
+	case err == nil:
+		stats.txCommits.Add(others)
+	case errors.Is(err, ErrConflict):
+		stats.txConflicts.Add(others)
+	}
+}
+
+// committed returns the result of j's commit, which took some time, to its waiters, and begins the
+// next joint transaction.
+func (q *jointQueue) committed(j *joint, err error, took time.Duration) {
 	if len(j.waiters) < 2 {
 		q.tried(false) // without other calls in the queue, count it as a success
 	}
 	q.mu.Lock()
 	q.took, q.lastWaiters = 0, 0
 	if j.sync {
-		q.took, q.lastWaiters = time.Since(begin), len(j.waiters)
+		q.took, q.lastWaiters = took, len(j.waiters)
 	}
 	if len(q.waiting) > 0 {
 		q.joint = &joint{turn: time.Now()}

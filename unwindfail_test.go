@@ -1,8 +1,12 @@
 package sift
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
@@ -39,5 +43,58 @@ func TestPanicAfterFailure(t *testing.T) {
 	faulty.SetFaults()
 	if err := db.Close(); !errors.Is(err, ErrReopen) {
 		t.Errorf("Close returns %v", err)
+	}
+}
+
+// TestPanicInJointCommit checks that the members of a joint transaction get an error if a callback
+// panics on the goroutine of the one that commits it.
+func TestPanicInJointCommit(t *testing.T) {
+	faulty := vfstest.Inject(vfstest.NewMem())
+	o := uncached(faulty)
+	o.Events.Failed = func(error) { panic("failed") }
+	db := mustOpen(t, "db", o)
+	q := &db.joints
+	q.took = time.Hour // no call is left out
+	q.contention.Store(maxContention)
+	call := func(fn func(tx *Tx) error) <-chan error {
+		q.calls.Store(0) // no probe
+		return inBackground(func() (err error) {
+			defer func() {
+				if p := recover(); p != nil {
+					err = fmt.Errorf("panic: %v", p)
+				}
+			}()
+			return db.TransactWith(context.Background(), &TxOptions{NoSync: true, Tries: 1}, fn)
+		})
+	}
+	started, goOn := make(chan struct{}), make(chan struct{})
+	first := call(func(tx *Tx) error { close(started); <-goOn; return tx.Put([]byte("a"), nil) })
+	<-started
+	second := call(func(tx *Tx) error {
+		faulty.SetFaults(vfstest.Fault{Match: func(op vfstest.Op) bool { return op.Kind == vfstest.OpWrite }, Sticky: true})
+		return tx.Put([]byte("b"), nil)
+	})
+	for begin := time.Now(); ; time.Sleep(time.Millisecond) {
+		q.mu.Lock()
+		n := len(q.waiting)
+		q.mu.Unlock()
+		if n == 1 {
+			break
+		}
+		if time.Since(begin) > 30*time.Second {
+			t.Fatal("the second call does not join")
+		}
+	}
+	close(goOn)
+	if err := ended(t, "the call that commits", second); err == nil || !strings.HasPrefix(err.Error(), "panic") {
+		t.Errorf("the call that commits returns %v", err)
+	}
+	if err := ended(t, "the other member", first); !errors.Is(err, ErrReopen) {
+		t.Errorf("the other member returns %v", err)
+	}
+	faulty.SetFaults()
+	nothingLeft(t, db)
+	if err := db.Close(); !errors.Is(err, ErrReopen) {
+		t.Error(err)
 	}
 }

@@ -2,6 +2,7 @@ package sift
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 
 	"github.com/siftdb/sift/internal/manifest"
@@ -146,14 +147,14 @@ func (d *DB) recordEdit(edit *manifest.Edit, next *manifest.Version) error {
 		return d.manifest.Append(edit)
 	}
 	old := d.manifest
-	if err := d.newManifest(next); err != nil {
+	if _, err := d.newManifest(next); err != nil {
 		return err
 	}
-	if err := old.Close(); err != nil {
-		d.opts.Logger.Warn("closing an old MANIFEST failed", "num", old.Num(), "err", err)
-	}
-	d.removeMatching(func(kind manifest.FileKind, num uint64) bool {
-		return kind == manifest.KindManifest && num == old.Num()
+	d.cleaner.do(func() { // not here: the caller holds locks, and a logger may call Metrics
+		if err := old.Close(); err != nil {
+			d.opts.Logger.Warn("closing an old MANIFEST failed", "num", old.Num(), "err", err)
+		}
+		d.removeObsolete(filepath.Join(d.dir, manifest.MakeName(manifest.KindManifest, old.Num())))
 	})
 	return nil
 }
@@ -164,10 +165,11 @@ func (d *DB) recordEdit(edit *manifest.Edit, next *manifest.Version) error {
 const maxManifestBytes = 4 << 20
 
 // newManifest creates a MANIFEST with a snapshot of the version, makes CURRENT name it, and sets
-// d.manifest. After an error d.manifest is unchanged.
-func (d *DB) newManifest(version *manifest.Version) error {
+// d.manifest. After an error d.manifest is unchanged; switched reports whether CURRENT may name the
+// new MANIFEST all the same.
+func (d *DB) newManifest(version *manifest.Version) (switched bool, err error) {
 	num := d.nextFile.Add(1) - 1
-	w, _, err := manifest.Create(d.fs, d.dir, num, &manifest.State{
+	w, switched, err := manifest.Create(d.fs, d.dir, num, &manifest.State{
 		Version:   version,
 		LogNumber: d.logNumber,
 		NextFile:  d.nextFile.Load(),
@@ -175,8 +177,8 @@ func (d *DB) newManifest(version *manifest.Version) error {
 		Pointers:  d.manifestPointers,
 	})
 	if err != nil {
-		return err
+		return switched, err
 	}
 	d.manifest = w
-	return nil
+	return true, nil
 }

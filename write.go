@@ -68,9 +68,10 @@ type committer struct {
 	parts    [][]byte // scratch: the parts of a log record
 	header   []byte   // scratch: the first of parts
 	log      *wal.Writer
-	lastSeq  uint64 // the last sequence number assigned
-	bgErr    error  // background error of the log: no more writes are accepted (I5)
-	changing bool   // the log or the memtable is being changed
+	lastSeq  uint64      // the last sequence number assigned
+	bgErr    error       // background error of the log: no more writes are accepted (I5)
+	failed   atomic.Bool // bgErr is set; for others than the leader
+	changing bool        // the log or the memtable is being changed
 	throttle throttle
 }
 
@@ -172,6 +173,7 @@ func (c *committer) commitTaken(first *commit) (deleted deletedRun) {
 	defer func() {
 		if c.changing { // a panic: the log may hold what the memtable lacks (I5)
 			c.bgErr = cmp.Or(c.bgErr, fmt.Errorf("%w: the log: %w", ErrReopen, errUnwound))
+			c.failed.Store(true)
 			c.changing = false
 		}
 		if err == errUnwound && c.bgErr != nil {
@@ -318,6 +320,7 @@ func (b *Batch) cutGaps(gaps *gap.Set, deleted *deletedRun) {
 func (c *committer) fail(err error) error {
 	if c.bgErr == nil {
 		c.bgErr = fmt.Errorf("%w: the log: %w", ErrReopen, err)
+		c.failed.Store(true)
 		c.db.opts.Logger.Error("log write failed, no more writes are accepted", "err", err)
 		c.db.opts.Events.failed(c.bgErr)
 	}

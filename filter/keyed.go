@@ -192,6 +192,9 @@ func (r *KeyedReader) MayContainBytes(key []byte) bool {
 	return r.MayContainHash(r.secret.Hash(key))
 }
 
+// HasSecret reports whether s is the filter's secret.
+func (r *KeyedReader) HasSecret(s Secret) bool { return *r.secret == s }
+
 // MayContainHash is MayContain for a key whose hash under the filter's secret is known.
 func (r *KeyedReader) MayContainHash(hash uint64) bool {
 	return r.inner.MayContain(Key{Hash: salted(hash, r.salt)})

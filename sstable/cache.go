@@ -160,19 +160,19 @@ func (x *index) inCache(i int) *block {
 // insert caches b as block i of an index and returns it. If another goroutine was faster, it returns
 // the block that is already in the slot. It does not cache blocks that exceed their shard's capacity,
 // nor those of a released index.
-func (c *BlockCache) insert(x *index, i int, b *block) *block {
+func (c *BlockCache) insert(x *index, i int, b *block) (kept *block, cached bool) {
 	s := c.shard(x, i)
 	charge := b.memory()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if charge+slotsBytes > s.capacity.Load() {
-		return b
+		return b, false
 	}
 	if other := x.inCache(i); other != nil {
-		return other // still true below: slots are filled only under the shard's lock
+		return other, true // still true below: slots are filled only under the shard's lock
 	}
 	if x.released.Load() {
-		return b
+		return b, false
 	}
 	for s.bytes.Load()+charge+slotsBytes > s.capacity.Load() {
 		s.evictOne()
@@ -182,7 +182,7 @@ func (c *BlockCache) insert(x *index, i int, b *block) *block {
 	if x.released.Load() {
 		s.unlink(b) // a concurrent release may have checked this slot before it was filled
 	}
-	return b
+	return b, true
 }
 
 // maxPasses is the number of blocks that the hand passes before it evicts the next one even if it

@@ -581,3 +581,22 @@ func TestEvictionIsBounded(t *testing.T) {
 		t.Errorf("the hand has passed %d blocks and evicted block %d", passed, gone)
 	}
 }
+
+// TestBlockLargerThanCache checks that lookups in a block that does not fit in the cache read it once
+// if they share a Buffer.
+func TestBlockLargerThanCache(t *testing.T) {
+	list := numbered(2000)
+	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 1 << 20, DisableCompression: true})
+	var io BlockIO
+	r := openTable(t, data, &ReaderOptions{Cache: NewBlockCache(4 << 10), IO: &io})
+	var buf Buffer
+	defer buf.Release()
+	for _, e := range list[:100] {
+		if _, _, _, found, err := r.GetIn(&buf, []byte(e.key), base.MaxSequence); err != nil || !found {
+			t.Fatal(e.key, found, err)
+		}
+	}
+	if n := io.Load().Reads; n != 1 {
+		t.Errorf("100 lookups in one block with one buffer read it %d times", n)
+	}
+}

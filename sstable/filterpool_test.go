@@ -361,7 +361,7 @@ func TestOffHeap(t *testing.T) {
 	if off < 100<<20-heap || off > 100<<20-heap+largeSlab/2 || unused != off-(100<<20-heap) {
 		t.Fatalf("%d bytes are outside the heap, %d of them unused", off, unused)
 	}
-	held := newHeldFilter(&firstByte{list[50].bytes}, list[50:51], 1)
+	held := newHeldFilter(&firstByte{list[50].bytes}, list[50:51], 1, nil)
 	list[50].bytes[0] = 1
 	for i := range list {
 		pool.put(list[i])

@@ -24,12 +24,12 @@ type heldFilter struct {
 	steps  int               // number of steps in memory
 }
 
-func newHeldFilter(f filter.Reader, units []filterMem, steps int) *heldFilter {
+func newHeldFilter(f filter.Reader, units []filterMem, steps int, secret *filter.Secret) *heldFilter {
 	units = slices.Clone(units) // the array of units may also refer to dropped ones
 	h := &heldFilter{reader: f, units: units, steps: steps}
 	h.ahead, _ = f.(filter.Prefetcher)
 	h.public = h
-	if keyed, ok := f.(*filter.KeyedReader); ok {
+	if keyed, ok := f.(*filter.KeyedReader); ok && (secret == nil || keyed.HasSecret(*secret)) {
 		h.public = &heldKeyed{h, keyed}
 	}
 	return h
@@ -124,6 +124,33 @@ func (r *Reader) LoadFilterSteps(n int) error {
 	return r.loadFilterSteps(n)
 }
 
+// ProveFilter reads and opens a filter that is not wholly in memory, and does not keep it: FilterStatus
+// then reports damage, an unknown family or another secret, as after LoadFilterSteps. The error is
+// one of the file.
+func (r *Reader) ProveFilter() error {
+	r.filterMu.Lock()
+	defer r.filterMu.Unlock()
+	if n := len(r.filterUnits); n == 0 || r.held().steps == n*filter.StepsPerUnit(r.filterFamily) {
+		return nil
+	}
+	var units [][]byte
+	for i := range r.filterUnits {
+		u, err := r.readFilterUnit(i, filter.AlignedBytes(r.unitBufLen(i)))
+		if errors.Is(err, base.ErrCorruption) {
+			r.giveUpUnits(i, err)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		units = append(units, u)
+	}
+	if _, err := r.filterOpen(units); err != nil {
+		_ = r.lostFilter(err) // FilterStatus has it
+	}
+	return nil
+}
+
 // loadFilterSteps is LoadFilterSteps. REQUIRES: filterMu is held.
 func (r *Reader) loadFilterSteps(n int) error {
 	perUnit := filter.StepsPerUnit(r.filterFamily)
@@ -167,7 +194,7 @@ func (r *Reader) loadFilterSteps(n int) error {
 		r.giveBack(units[kept:])
 		return r.lostFilter(err)
 	}
-	r.filter.Store(newHeldFilter(f, units, n))
+	r.filter.Store(newHeldFilter(f, units, n, r.secret))
 	r.giveBack(held.units[kept:])
 	return nil
 }
@@ -338,7 +365,7 @@ func (r *Reader) MoveFilter() error {
 		r.giveUpUnits(0, err)
 		return err
 	}
-	r.filter.Store(newHeldFilter(f, units, held.steps))
+	r.filter.Store(newHeldFilter(f, units, held.steps, r.secret))
 	r.giveBack(left)
 	return nil
 }

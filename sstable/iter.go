@@ -325,22 +325,41 @@ func (it *Iter) decode(at int) error {
 const maxBackBytes = 1 << 20
 
 // collect sets back to the entries from a restart on, up to the first one for which stop returns
-// true. If their keys exceed maxBackBytes, it drops the first ones.
+// true. If their keys exceed maxBackBytes, it leaves out the first ones.
 func (it *Iter) collect(at int, stop func() bool) error {
+	total := int64(0) // length of the keys
+	if err := it.collectLast(at, stop, &total); err != nil || total <= maxBackBytes {
+		return err
+	}
+	return it.collectLast(at, stop, &total)
+}
+
+// collectLast is collect for keys whose total length is left, 0 if that is not known. Then it sets
+// left, and collects only up to maxBackBytes: copying all keys would take time out of proportion to
+// the block, in which they share their beginnings.
+func (it *Iter) collectLast(at int, stop func() bool, left *int64) error {
 	it.back, it.backKeys, it.key = it.back[:0], it.backKeys[:0], it.key[:0]
+	known, total := *left > 0, int64(0)
 	for at < it.blk.entries {
 		if err := it.decode(at); err != nil {
 			return err
 		}
 		if stop() {
-			return nil
+			break
 		}
-		if len(it.backKeys)+len(it.key) > maxBackBytes {
-			it.back, it.backKeys = it.back[:0], it.backKeys[:0]
+		n := int64(len(it.key))
+		total += n
+		if known && (*left <= maxBackBytes || *left == n) || !known && total <= maxBackBytes {
+			it.backKeys = append(it.backKeys, it.key...)
+			it.back = append(it.back, backEntry{at, it.e, len(it.backKeys)})
 		}
-		it.backKeys = append(it.backKeys, it.key...)
-		it.back = append(it.back, backEntry{at, it.e, len(it.backKeys)})
+		if known {
+			*left -= n
+		}
 		at = it.e.end
+	}
+	if !known {
+		*left = total
 	}
 	return nil
 }
@@ -412,7 +431,7 @@ func (it *Iter) read(i int) error {
 		return err
 	}
 	if it.x.cached != nil && !it.opts.DontFillCache && r.cache.admit(it.x, i) {
-		it.blk = r.keepBlock(it.x, i, &it.uncached)
+		it.blk, _ = r.keepBlock(it.x, i, &it.uncached)
 	}
 	return nil
 }

@@ -238,7 +238,7 @@ func (r *Reader) openLevelDBFilter(family string, h Handle, o *ReaderOptions) er
 	r.filterFamily, r.filterState, r.filterErr = family, FilterOK, nil
 	m := r.getMemory(len(block))
 	f.data = m.bytes[:copy(m.bytes, f.data)]
-	r.filter.Store(newHeldFilter(f, []filterMem{m}, 0))
+	r.filter.Store(newHeldFilter(f, []filterMem{m}, 0, r.secret))
 	return nil
 }
 

@@ -128,6 +128,9 @@ func (w *Writer) finishRange(info *TableInfo) (entry Property, err error) {
 	if err == nil {
 		_, err = w.opts.Range.Open(block)
 	}
+	if len(block) > maxBlockLen {
+		err = fmt.Errorf("%d bytes are too long for a block", len(block))
+	}
 	if err != nil {
 		p.RangeSplit = ""
 		info.FilterErr = fmt.Errorf("sstable: filter %s: %w", w.opts.Range.Name(), err)

@@ -131,7 +131,10 @@ func (r *Reader) dataBlock(x *index, i int, buf *Buffer) (*block, error) {
 		return r.readDataBlock(x, i, buf, keep)
 	case keep:
 		r.io.hit()
-		return r.keepBlock(x, i, b), nil
+		if kept, cached := r.keepBlock(x, i, b); cached {
+			return kept, nil
+		}
+		return b, nil
 	}
 	r.io.hit()
 	return b, nil
@@ -147,7 +150,9 @@ func (r *Reader) readDataBlock(x *index, i int, buf *Buffer, keep bool) (*block,
 		return nil, err
 	}
 	if keep {
-		return r.keepBlock(x, i, &m.blk), nil
+		if kept, cached := r.keepBlock(x, i, &m.blk); cached {
+			return kept, nil
+		}
 	}
 	m.r, m.i = r, i
 	return &m.blk, nil
@@ -170,8 +175,9 @@ func (r *Reader) fetchDataBlock(h Handle, buf *Buffer) (*bufferMem, error) {
 	return m, nil
 }
 
-// keepBlock adds a copy of b, which is data block i, to the cache and returns it.
-func (r *Reader) keepBlock(x *index, i int, b *block) *block {
+// keepBlock adds a copy of b, which is data block i, to the cache and returns it. cached is false if
+// the cache has no room for the block.
+func (r *Reader) keepBlock(x *index, i int, b *block) (kept *block, cached bool) {
 	var before []byte
 	var bufs [2]separatorBuf
 	if i > 0 {

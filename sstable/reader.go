@@ -23,6 +23,9 @@ type ReaderOptions struct {
 	// Policies open the filters of their families; filter.Open opens the others. They are
 	// necessary for families that package filter does not know.
 	Policies []filter.Policy
+	// Secret is the secret of the hashes that the caller passes to MayContainHash of a keyed
+	// Filter. A filter keyed with another one then has no such method. Default: any.
+	Secret *filter.Secret
 	// RangePolicies open range filters. Default: filter.Range.
 	RangePolicies []filter.RangePolicy
 	// IgnoreFilter treats the table as if it had no filter.
@@ -80,6 +83,7 @@ type Reader struct {
 	prefix  Prefixer
 
 	filterFamily string
+	secret       *filter.Secret
 	filterOpen   func([][]byte) (filter.Reader, error)
 	filterMu     sync.Mutex  // guards the fields below, and loading and dropping
 	pool         *FilterPool // nil: none, or the filter has been freed
@@ -104,7 +108,7 @@ func NewReader(r io.ReaderAt, size int64, o *ReaderOptions) (*Reader, error) {
 	if o == nil {
 		o = &ReaderOptions{}
 	}
-	t := &Reader{r: r, size: size, path: o.Path, cache: o.Cache, io: o.IO, prefix: o.Prefix, pool: o.FilterPool, indexes: o.IndexPool, rangePolicies: o.RangePolicies, rangeSteps: o.MaxFilterUnits < 0}
+	t := &Reader{r: r, size: size, path: o.Path, cache: o.Cache, io: o.IO, prefix: o.Prefix, pool: o.FilterPool, secret: o.Secret, indexes: o.IndexPool, rangePolicies: o.RangePolicies, rangeSteps: o.MaxFilterUnits < 0}
 	t.ahead, _ = r.(prefetcher)
 	if len(t.rangePolicies) == 0 {
 		t.rangePolicies = []filter.RangePolicy{filter.Range(0, 0)}

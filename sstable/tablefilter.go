@@ -35,6 +35,11 @@ func (w *Writer) finishFilter(metaindex *blockWriter, info *TableInfo) error {
 	if err == nil && len(units) > 0 {
 		r, err = w.opts.Filter.Open(units)
 	}
+	for _, u := range units {
+		if len(u) > maxBlockLen {
+			err = fmt.Errorf("a unit of %d bytes is too long for a block", len(u))
+		}
+	}
 	if err != nil {
 		info.FilterErr = fmt.Errorf("sstable: filter %s: %w", w.opts.Filter.Name(), err)
 		return nil
@@ -95,7 +100,8 @@ func (s FilterState) String() string {
 
 // Filter returns the loaded part of the filter, or nil if there is none. It remains usable when
 // units are loaded or dropped. It has only the methods of filter.Reader, and for a keyed filter
-// MayContainHash of filter.KeyedReader: it is not the reader that Policy.Open returned.
+// MayContainHash of filter.KeyedReader (see ReaderOptions.Secret): it is not the reader that
+// Policy.Open returned.
 func (r *Reader) Filter() filter.Reader {
 	if h := r.filter.Load(); h != nil {
 		return h.public
@@ -274,11 +280,23 @@ func isFurtherUnit(meta []MetaBlock, name string) bool {
 	return ok
 }
 
-// opener returns the function that opens filters of a family, or nil.
+// opener returns the function that opens filters of a family, or nil. Of several policies it uses the
+// first, or the first that has the secret of a keyed filter.
 func opener(family string, policies []filter.Policy) func([][]byte) (filter.Reader, error) {
+	var fit []filter.Policy
 	for _, p := range policies {
 		if !filter.IsNone(p) && p.Family() == family {
-			return p.Open
+			fit = append(fit, p)
+		}
+	}
+	if len(fit) > 0 {
+		return func(units [][]byte) (f filter.Reader, err error) {
+			for _, p := range fit {
+				if f, err = p.Open(units); !errors.Is(err, filter.ErrSecret) {
+					break
+				}
+			}
+			return f, err
 		}
 	}
 	if slices.Contains(filter.Families(), family) {

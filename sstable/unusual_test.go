@@ -2,12 +2,14 @@ package sstable
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/base"
@@ -497,5 +499,33 @@ func TestPropertiesOfEmptyTable(t *testing.T) {
 func TestGarbageOfNewPool(t *testing.T) {
 	if new(FilterPool).muchGarbage() {
 		t.Error("muchGarbage is true")
+	}
+}
+
+// TestLastOfLongSharedKeys checks that going back in a block of many keys that share a long beginning
+// does not copy all of them.
+func TestLastOfLongSharedKeys(t *testing.T) {
+	const n = 1_000_000 // copying takes 1 TB
+	key := append(bytes.Repeat([]byte{'k'}, 1<<20), 1, 1, 0, 0, 0, 0, 0, 0)
+	b := binary.AppendUvarint([]byte{0}, uint64(len(key)))
+	b = append(append(b, 0), key...)
+	for range n {
+		b = append(binary.AppendUvarint(b, uint64(len(key))), 0, 0)
+	}
+	b = append(b, 0, 0, 0, 0, 1, 0, 0, 0)
+	var blk block
+	if err := blk.init(b); err != nil {
+		t.Fatal(err)
+	}
+	it := &Iter{blk: &blk}
+	done := make(chan error, 1)
+	go func() { done <- it.collect(0, func() bool { return false }) }()
+	select {
+	case err := <-done:
+		if err != nil || !it.backTo(len(it.back)-1) || !bytes.Equal(it.Key(), key) {
+			t.Fatal(err, len(it.back))
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("Last takes time out of proportion to the block")
 	}
 }

@@ -68,22 +68,24 @@ type TableInfo struct {
 // caller flushes, syncs and closes it. A Writer is not safe for concurrent use. After an error all
 // calls return that error, and the output is useless.
 type Writer struct {
-	w        io.Writer
-	opts     WriterOptions
-	err      error
-	offset   uint64
-	data     blockWriter
-	index    blockWriter
-	filter   filter.Writer // nil: none
-	ranges   rangeKeys     // of WriterOptions.Range
-	props    Properties
-	last     []byte // the last key added
-	prefix   []byte // the last prefix added to the filter; with EachPrefix the last key
-	prefixed bool   // the filter contains prefixes
-	pending  bool   // the last data block has no index entry yet
-	handle   Handle // of that block
-	buf      []byte // scratch: a separator or a compressed block
-	trailer  [blockTrailerLen]byte
+	w      io.Writer
+	opts   WriterOptions
+	err    error
+	offset uint64
+	data   blockWriter
+	index  blockWriter
+	// separators is the total length of the separators in the index, which readers decode whole.
+	separators int64
+	filter     filter.Writer // nil: none
+	ranges     rangeKeys     // of WriterOptions.Range
+	props      Properties
+	last       []byte // the last key added
+	prefix     []byte // the last prefix added to the filter; with EachPrefix the last key
+	prefixed   bool   // the filter contains prefixes
+	pending    bool   // the last data block has no index entry yet
+	handle     Handle // of that block
+	buf        []byte // scratch: a separator or a compressed block
+	trailer    [blockTrailerLen]byte
 }
 
 // NewWriter returns a Writer that writes to w. o may be nil.
@@ -203,6 +205,7 @@ func (w *Writer) finishData() error {
 // addIndexEntry adds the pending index entry, with the given separator.
 func (w *Writer) addIndexEntry(separator []byte) {
 	var h [20]byte
+	w.separators += int64(len(separator))
 	w.index.add(separator, w.index.shared(separator), appendHandle(h[:0], w.handle))
 	w.pending = false
 }
@@ -262,12 +265,14 @@ func (w *Writer) write(b []byte) error {
 }
 
 // EstimatedBytes returns the size of the data blocks so far, including the uncompressed size of the
-// unfinished one.
+// unfinished one, or the memory that reading the index takes, if that is more: long keys may compress
+// well.
 func (w *Writer) EstimatedBytes() int64 {
-	if w.data.empty() {
-		return int64(w.offset)
+	n := int64(w.offset)
+	if !w.data.empty() {
+		n += int64(w.data.size())
 	}
-	return int64(w.offset) + int64(w.data.size())
+	return max(n, w.separators)
 }
 
 // Finish completes the table, which may have no entries. The writer cannot be used afterwards.
@@ -307,6 +312,9 @@ func (w *Writer) finish() (*TableInfo, error) {
 	p.FileNumber = w.opts.FileNumber
 	p.Largest = bytes.Clone(w.last) // nil without entries
 	index := w.index.finish()
+	if len(index) > maxBlockLen {
+		return nil, fmt.Errorf("sstable: index of %d bytes is too long", len(index))
+	}
 	p.IndexBytes = uint64(len(index))
 	p.compressed = !w.opts.DisableCompression
 	h, err := w.writeBlock(appendProperties(p), false)

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -435,5 +437,53 @@ func TestTombstoneValue(t *testing.T) {
 	}
 	if value, kind, _, found, err := r.Get([]byte("k"), 1); len(value) > 0 || kind != KindDelete || !found || err != nil {
 		t.Errorf("%q, kind %d, %t, %v", value, kind, found, err)
+	}
+}
+
+// TestEstimatedSeparators checks that long separators count, although they compress well.
+func TestEstimatedSeparators(t *testing.T) {
+	w := NewWriter(io.Discard, nil)
+	prefix := strings.Repeat("x", 1<<20)
+	for i := range 20 {
+		if err := w.Add(fmt.Appendf(nil, "%s%04d", prefix, i), 1, KindSet, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := w.EstimatedBytes(); n < 18<<20 {
+		t.Errorf("%d bytes, and the index has some 19 separators of 1 MiB", n)
+	}
+}
+
+// hugeUnit is a policy whose filters have a unit that does not fit in a block.
+type (
+	hugeUnit   struct{ filter.Policy }
+	hugeWriter struct{ filter.Writer }
+)
+
+func (p hugeUnit) NewWriter() filter.Writer { return hugeWriter{p.Policy.NewWriter()} }
+
+func (p hugeUnit) Open([][]byte) (filter.Reader, error) {
+	w := p.Policy.NewWriter()
+	w.Add(filter.NewKey([]byte("a")))
+	units, _ := w.Finish()
+	return p.Policy.Open(units)
+}
+
+func (w hugeWriter) Finish() ([][]byte, error) {
+	_, _ = w.Writer.Finish()
+	n := int64(maxBlockLen) + 1
+	return [][]byte{make([]byte, n)}, nil
+}
+
+func TestFilterTooLong(t *testing.T) {
+	if math.MaxInt == math.MaxInt32 || testing.Short() {
+		t.Skip("needs 2 GiB of addresses")
+	}
+	w := NewWriter(io.Discard, &WriterOptions{Filter: hugeUnit{filter.Bloom(10)}})
+	if err := w.Add([]byte("a"), 1, KindSet, nil); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := w.Finish(); err != nil || info.FilterErr == nil || info.Properties.FilterUnits != 0 {
+		t.Errorf("%v, %v: no reader accepts such a block", info, err)
 	}
 }

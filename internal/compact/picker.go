@@ -19,6 +19,8 @@ type Config struct {
 	LevelMultiplier uint64 // factor between the target sizes of adjacent levels
 	TableBytes      uint64 // the size of a table down to level 2; see LevelTableBytes
 	MaxTableBytes   uint64 // bounds the size of tables below level 2; 0: 1 GiB
+	// Failed are the levels whose last compaction failed: other levels that are due come first.
+	Failed [manifest.NumLevels]bool
 }
 
 // maxTableBytes bounds LevelTableBytes.
@@ -112,19 +114,24 @@ type Plan struct {
 // Pick returns the most urgent compaction. ok is false if no level needs one. pointers are the
 // Pointer of each level's last plan, initially nil. Pick is a pure function.
 //
-// It compacts the level with the highest score into the next one. From level 0 it takes the
+// It compacts the level with the highest score into the next one, unless it has failed and another
+// one is due. From level 0 it takes the
 // oldest table with all that overlap it; from another level the table with the least overlap
 // in the next level per byte of its own, which writes 2 to 5% less in total than taking
 // tables in turn (TestPickWritesLess). Ties go to the first table after the pointer.
 func Pick(v *manifest.Version, cfg Config, pointers [manifest.NumLevels][]byte) (plan Plan, ok bool) {
 	levelBase := cfg.base(v)
-	level, score := 0, cfg.score(v, levelBase, 0)
-	for l := 1; l < manifest.NumLevels-1; l++ {
-		if s := cfg.score(v, levelBase, l); s > score {
+	level, score := -1, 0.0
+	for l := range manifest.NumLevels - 1 {
+		s := cfg.score(v, levelBase, l)
+		if s < 1 || len(v.Levels[l]) == 0 {
+			continue
+		}
+		if level < 0 || cfg.Failed[level] && !cfg.Failed[l] || cfg.Failed[level] == cfg.Failed[l] && s > score {
 			level, score = l, s
 		}
 	}
-	if score < 1 || len(v.Levels[level]) == 0 {
+	if level < 0 {
 		return Plan{}, false
 	}
 	var seed *manifest.TableMeta

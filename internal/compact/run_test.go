@@ -337,3 +337,18 @@ func TestRunLargeBytes(t *testing.T) {
 		t.Errorf("%d bytes, %v", stats.LargeBytes, err)
 	}
 }
+
+// TestLongSeparatorsEndTable checks that a table ends when its index would take much memory.
+func TestLongSeparatorsEndTable(t *testing.T) {
+	prefix := strings.Repeat("x", 1<<20)
+	var keys [][]byte
+	for i := range 24 {
+		keys = append(keys, base.AppendInternalKey(nil, fmt.Appendf(nil, "%s%04d", prefix, i), 1, base.KindSet))
+	}
+	job := jobTo(vfstest.NewMem(), &sliceIter{keys: keys})
+	job.TableBytes = 4 << 20
+	outputs, _, err := Run(context.Background(), job)
+	if err != nil || len(outputs) < 3 {
+		t.Errorf("%d tables, %v: the separators of one table take 24 MiB", len(outputs), err)
+	}
+}

@@ -460,3 +460,54 @@ func TestWriteErrors(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+type panicFS struct {
+	vfs.FS
+	armed *bool
+}
+
+type panicFile struct {
+	vfs.File
+	armed *bool
+}
+
+func (p panicFS) Create(name string) (vfs.File, error) {
+	f, err := p.FS.Create(name)
+	return panicFile{f, p.armed}, err
+}
+
+func (f panicFile) Sync() error {
+	if *f.armed {
+		panic("sync")
+	}
+	return f.File.Sync()
+}
+
+// TestSyncPanics checks that no write with Sync is acknowledged after the sync of an earlier log
+// panicked.
+func TestSyncPanics(t *testing.T) {
+	f := newFixture(t)
+	armed := false
+	f.config.FS = panicFS{f.config.FS, &armed}
+	l, err := Create(&f.config, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.w = NewWriter(l)
+	f.write(1, false)
+	f.rotate()
+	armed = true
+	func() {
+		defer func() { recover() }()
+		f.w.SyncSealed()
+	}()
+	armed = false
+	err = f.w.Check()
+	if err == nil {
+		b := append(AppendBatchHeader(nil, f.seq+1, 1), 1, 1, 'k', 1, 'v')
+		_, err = f.w.Write(f.seq, [][]byte{b}, true)
+	}
+	if err == nil {
+		t.Error("a write with Sync is acknowledged, but the log before it is not on disk")
+	}
+}

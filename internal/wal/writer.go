@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 )
@@ -177,11 +178,14 @@ func (s *Sealed) sync() error {
 // Flushed finishes the log, whose memtable is in a table that the MANIFEST names.
 func (s *Sealed) Flushed() { s.finish(func() error { return nil }) }
 
+var errSyncUnwound = errors.New("the file system panicked")
+
 // finish calls how and closes the log, unless the log is finished already.
 func (s *Sealed) finish(how func() error) {
 	s.once.Do(func() {
+		s.err = errSyncUnwound // unless how returns: a file system may panic
+		defer s.finished.Store(true)
 		s.err = how()
 		s.log.closeLater()
-		s.finished.Store(true)
 	})
 }
