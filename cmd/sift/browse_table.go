@@ -190,8 +190,16 @@ func (b *browser) block(q url.Values) (any, error) {
 
 // entries adds the entries of data block i.
 func (b *browser) entries(p *blockPage, r *sstable.Reader, i int) error {
-	// Damage in the block before must not hide this one.
-	it := r.NewIter(&sstable.IterOptions{DontFillCache: true, SkipDamaged: func(error) {}})
+	this, err := r.DataBlock(i)
+	if err != nil {
+		return err
+	}
+	it := r.NewIter(&sstable.IterOptions{DontFillCache: true, SkipDamaged: func(err error) {
+		// Damage in the block before must not hide this one.
+		if c := (*base.CorruptionError)(nil); errors.As(err, &c) && c.Offset == int64(this.Offset) {
+			p.Error = err.Error()
+		}
+	}})
 	defer it.Close()
 	ok := false
 	if i == 0 {
@@ -206,7 +214,7 @@ func (b *browser) entries(p *blockPage, r *sstable.Reader, i int) error {
 			ok = it.Next()
 		}
 	}
-	for n := 0; ok && n < p.blockRow.Entries; n++ {
+	for n := 0; ok && n < p.blockRow.Entries && base.CompareInternal(it.Key(), this.Separator) <= 0; n++ {
 		if n == entriesPerPage {
 			p.Cut = true
 			break

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/siftdb/sift"
@@ -36,11 +37,11 @@ func (c *checkCmd) Run(e *env) error {
 		e.out.Flush()
 	})
 	stop()
+	if c.JSON && (err == nil || len(faults) > 0) {
+		return cmp.Or(err, c.json(e, &report, faults))
+	}
 	if err != nil {
 		return err
-	}
-	if c.JSON {
-		return c.json(e, &report, faults)
 	}
 	for _, note := range report.Notes {
 		fmt.Fprintln(e.out, "note:", note)

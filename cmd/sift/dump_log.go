@@ -112,22 +112,22 @@ func (d *dumper) batch(payload []byte, offset int64, t *logTotals) error {
 		return d.show(recordJSON{Type: "sync mark", Offset: offset, Bytes: len(payload), First: &first},
 			"%10d %9d  %-21d  sync mark\n", offset, len(payload), first)
 	}
-	ops, err := decodeOperations(&c)
-	if err == nil && uint32(len(ops)) != n {
-		err = fmt.Errorf("its header counts %d operations, but it holds %d", n, len(ops))
-	}
-	if err != nil {
-		d.damaged = true
-		return d.show(recordJSON{Type: "bad record", Offset: offset, Bytes: len(payload), Error: err.Error()},
-			"%10d %9d  %-21s  not a batch: %v\n", offset, len(payload), "", err)
-	}
 	var puts, deletes uint64
-	for _, op := range ops {
+	err := eachOperation(c, func(op operation) error {
 		if op.kind == base.KindSet {
 			puts++
 		} else {
 			deletes++
 		}
+		return nil
+	})
+	if err == nil && puts+deletes != uint64(n) {
+		err = fmt.Errorf("its header counts %d operations, but it holds %d", n, puts+deletes)
+	}
+	if err != nil {
+		d.damaged = true
+		return d.show(recordJSON{Type: "bad record", Offset: offset, Bytes: len(payload), Error: err.Error()},
+			"%10d %9d  %-21s  not a batch: %v\n", offset, len(payload), "", err)
 	}
 	last := first + uint64(n) - 1
 	t.puts, t.deletes = t.puts+puts, t.deletes+deletes
@@ -147,12 +147,12 @@ func (d *dumper) batch(payload []byte, offset int64, t *logTotals) error {
 	if err != nil || !d.entries {
 		return err
 	}
-	for i, op := range ops {
-		if err := d.entry(op.key, first+uint64(i), op.kind, op.value); err != nil {
-			return err
-		}
-	}
-	return nil
+	seq := first
+	return eachOperation(c, func(op operation) error {
+		err := d.entry(op.key, seq, op.kind, op.value)
+		seq++
+		return err
+	})
 }
 
 // entry prints one operation or one entry of a table.
@@ -172,25 +172,28 @@ type operation struct {
 	key, value []byte
 }
 
-// decodeOperations decodes the operations of a batch. c has already read the header.
-func decodeOperations(c *base.Cursor) ([]operation, error) {
+// eachOperation calls fn with each operation of a batch, until fn returns an error, which it returns.
+// c has already read the header. The operations are not collected: they take up to 28 times as much
+// memory as the batch.
+func eachOperation(c base.Cursor, fn func(operation) error) error {
 	if c.Err() != nil {
-		return nil, fmt.Errorf("header %w", c.Err())
+		return fmt.Errorf("header %w", c.Err())
 	}
-	var ops []operation
-	for c.Len() > 0 {
+	for i := 0; c.Len() > 0; i++ {
 		op := operation{kind: base.Kind(c.Uint8()), key: c.LengthPrefixed()}
 		switch op.kind {
 		case base.KindSet:
 			op.value = c.LengthPrefixed()
 		case base.KindDelete:
 		default:
-			return nil, fmt.Errorf("operation %d has unknown kind %d", len(ops), op.kind)
+			return fmt.Errorf("operation %d has unknown kind %d", i, op.kind)
 		}
-		ops = append(ops, op)
+		if c.Err() != nil {
+			return fmt.Errorf("operation %d %w", i, c.Err())
+		}
+		if err := fn(op); err != nil {
+			return err
+		}
 	}
-	if c.Err() != nil {
-		return nil, fmt.Errorf("operation %d %w", len(ops)-1, c.Err())
-	}
-	return ops, nil
+	return nil
 }

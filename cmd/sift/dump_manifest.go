@@ -56,7 +56,7 @@ func (d *dumper) edit(e *manifest.Edit, offset int64) error {
 	}
 	line := fmt.Sprintf("%10d  edit", offset)
 	if e.Comparator != nil {
-		line += " comparator " + *e.Comparator
+		line += " comparator " + escaped(*e.Comparator)
 	}
 	for _, f := range []struct {
 		name string

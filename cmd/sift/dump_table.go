@@ -37,6 +37,8 @@ type tableDump struct {
 	*dumper
 	r  *sstable.Reader
 	it *sstable.Iter // at the next entry to print; nil if none are printed
+	// skipped has what only the iterator finds wrong with blocks, by their offset.
+	skipped map[int64]error
 }
 
 // tablePart is a block of the table other than a data block, or the footer.
@@ -55,7 +57,7 @@ func (p tablePart) Text() string {
 	case "index":
 		return "index: " + amount(*p.Blocks, "data block")
 	case "meta":
-		return "meta block " + p.Name
+		return "meta block " + escaped(p.Name)
 	}
 	return p.Kind
 }
@@ -63,8 +65,12 @@ func (p tablePart) Text() string {
 // blocks prints a line for each block, followed by its entries with --entries.
 func (t *tableDump) blocks() error {
 	if t.entries {
-		// Damage is reported with its block.
-		t.it = t.r.NewIter(&sstable.IterOptions{DontFillCache: true, SkipDamaged: func(error) {}})
+		t.skipped = map[int64]error{}
+		t.it = t.r.NewIter(&sstable.IterOptions{DontFillCache: true, SkipDamaged: func(err error) {
+			if c := (*base.CorruptionError)(nil); errors.As(err, &c) {
+				t.skipped[c.Offset] = c.Err // reported with the block
+			}
+		}})
 		defer t.it.Close()
 		t.it.First()
 	}
@@ -138,6 +144,7 @@ func (t *tableDump) dataBlock(i int) error {
 	if t.it == nil {
 		return nil
 	}
+	printed := 0
 	for t.it.Valid() && base.CompareInternal(t.it.Key(), b.Separator) <= 0 {
 		key, seq, kind, ok := base.SplitInternalKey(t.it.Key())
 		if !ok {
@@ -146,9 +153,19 @@ func (t *tableDump) dataBlock(i int) error {
 		if err := t.entry(key, seq, kind, t.it.Value()); err != nil {
 			return err
 		}
+		printed++
 		t.it.Next()
 	}
-	return t.it.Err()
+	if t.it.Err() != nil || err != nil || printed == b.NumEntries {
+		return t.it.Err()
+	}
+	t.damaged = true
+	reason := t.skipped[int64(b.Offset)]
+	if reason == nil {
+		reason = errors.New("keys are not between the separators")
+	}
+	return t.show(blockJSON{Type: "block", Kind: "data", Offset: b.Offset, Length: b.Length, Error: reason.Error()},
+		"%10d %10s  damaged, with %d of %d entries: %v\n", b.Offset, "", printed, b.NumEntries, reason)
 }
 
 // properties prints the properties as they are stored.
@@ -179,7 +196,7 @@ func (t *tableDump) properties() error {
 		if text {
 			value = `"` + value + `"`
 		}
-		columns.add("  "+p.Name, value)
+		columns.add("  "+escaped(p.Name), value)
 	}
 	return columns.write(t.out)
 }
@@ -226,7 +243,7 @@ func (t *tableDump) filterText(state sstable.FilterState, err error) string {
 	if state == sstable.FilterNone {
 		return "no filter that sift can use"
 	}
-	line := fmt.Sprintf("filter of the family %s: ", t.r.FilterFamily())
+	line := fmt.Sprintf("filter of the family %s: ", escaped(t.r.FilterFamily()))
 	if err != nil {
 		return fmt.Sprintf("%s%v; not in use: %v", line, state, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/base"
 	"github.com/siftdb/sift/sstable"
 )
 
@@ -111,5 +113,45 @@ func TestDumpUnsupportedTable(t *testing.T) {
 	r := runSift(t, "", "dump", filepath.Join(dir, name))
 	if r.status != statusFailed || !strings.Contains(r.err, "unsupported") || !strings.Contains(r.err, name) {
 		t.Errorf("status %d, stderr %q", r.status, r.err)
+	}
+}
+
+// TestDumpUnknownKind checks that an entry that sift cannot read, in a block with a valid checksum, is
+// reported by dump and by browse, and that the entries of the next block do not take its place.
+func TestDumpUnknownKind(t *testing.T) {
+	path := tableFile(t, filter.None())
+	table, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var h sstable.Handle
+	if err := withTable(path, func(r *sstable.Reader) error {
+		b, err := r.DataBlock(0)
+		h = b.Handle
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	end := h.Offset + h.Length + 1 // with the block's type
+	table[h.Offset+3] = 2          // after the three lengths: the kind, the first byte of the trailer of the empty key
+	binary.LittleEndian.PutUint32(table[end:], base.Checksum(table[h.Offset:end]))
+	if err := os.WriteFile(path, table, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"dump", "--entries", path}, {"dump", "--entries", "--json", path}} {
+		if r := runSift(t, "", args...); r.status != statusFailed || !strings.Contains(r.out, "kind 2") {
+			t.Errorf("%q: status %d, prints\n%s", args, r.status, r.out)
+		}
+	}
+	var p blockPage
+	err = withTable(path, func(r *sstable.Reader) (err error) {
+		b := &browser{}
+		if p.blockRow, err = b.blockRow(r, 0); err != nil {
+			return err
+		}
+		return b.entries(&p, r, 0)
+	})
+	if err != nil || !strings.Contains(p.Error, "kind 2") || len(p.Entries) > 0 {
+		t.Errorf("browse: %v, %q, shows %d entries of another block", err, p.Error, len(p.Entries))
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -131,5 +132,21 @@ func TestDumpOnlyFiles(t *testing.T) {
 	path := socket(t)
 	if r := runSift(t, "", "dump", path); r.status != statusFailed || !strings.Contains(r.err, path+" is not a regular file") {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestDumpDenseLog checks that a log of many tiny operations takes memory in proportion to its size.
+func TestDumpDenseLog(t *testing.T) {
+	const n = 4 << 20
+	path, size := logFile(t, batchRecord(1, n, strings.Repeat("\x00\x00", n)))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	out := mustSift(t, "", "dump", path)
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; took > uint64(size)+64<<20 {
+		t.Errorf("a log of %d bytes took %d MiB", size, took>>20)
+	}
+	if !strings.Contains(out, "4,194,304 deletes") {
+		t.Errorf("prints\n%s", out)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -37,14 +38,18 @@ func (c *filterPlanCmd) Run(e *env) error {
 		if err != nil {
 			return err
 		}
+		tables := make([]sift.TableMetrics, len(p.Tables))
+		for i := range p.Tables {
+			tables[i] = p.Tables[i].TableMetrics
+		}
 		if c.JSON {
-			return writePlanJSON(e, &p, none.WastedReads)
+			return cmp.Or(writePlanJSON(e, &p, none.WastedReads), damage(tables))
 		}
 		t := columns{left: map[int]bool{2: true}}
 		t.add("level", "table", "filter", "units", "held", "size", "reads/absent")
 		for i := range p.Tables {
 			m := &p.Tables[i]
-			t.add(strconv.Itoa(m.Level), fmt.Sprintf("%06d", m.Num), filterName(&m.TableMetrics),
+			t.add(strconv.Itoa(m.Level), fmt.Sprintf("%06d", m.Num), escaped(filterName(&m.TableMetrics)),
 				strconv.Itoa(m.FilterUnits), strconv.FormatFloat(m.Units, 'g', -1, 64), size(m.Bytes), reads(m.WastedReads))
 		}
 		t.add("total", "", "", "", "", size(p.Bytes), reads(p.WastedReads))
@@ -56,7 +61,7 @@ func (c *filterPlanCmd) Run(e *env) error {
 		if p.NextMiBSaves > 0 {
 			fmt.Fprintf(e.out, "Another MiB of filter memory would save %s of these reads.\n", reads(p.NextMiBSaves))
 		}
-		return nil
+		return damage(tables)
 	})
 }
 

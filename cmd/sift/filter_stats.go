@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -47,11 +48,11 @@ func (c *filterStatsCmd) Run(e *env) error {
 			return err
 		}
 		if c.JSON {
-			return e.writeJSON(struct {
+			return cmp.Or(e.writeJSON(struct {
 				Tables      []*tableJSON `json:"tables"`
 				Total       *tableJSON   `json:"total"`
 				WastedReads float64      `json:"wastedReads"`
-			}{append([]*tableJSON{}, described...), sum.json(), plan.WastedReads})
+			}{append([]*tableJSON{}, described...), sum.json(), plan.WastedReads}), damage(tables))
 		}
 		if len(tables) > 1 {
 			fpr := math.NaN()
@@ -74,7 +75,7 @@ func (c *filterStatsCmd) Run(e *env) error {
 				}
 			}
 		}
-		return nil
+		return damage(tables)
 	})
 }
 
@@ -90,7 +91,7 @@ func (c *filterStatsCmd) probe(e *env, tables []sift.TableMetrics, bytes int64, 
 		m := &tables[i]
 		done += int64(m.Size)
 		wasted := plan.Tables[i].WastedReads
-		row := []string{strconv.Itoa(m.Level), fmt.Sprintf("%06d", m.Num), filterName(m)}
+		row := []string{strconv.Itoa(m.Level), fmt.Sprintf("%06d", m.Num), escaped(filterName(m))}
 		j := newTableJSON(m)
 		j.WastedReads = ifNumber(wasted)
 		described = append(described, j)
@@ -103,7 +104,7 @@ func (c *filterStatsCmd) probe(e *env, tables []sift.TableMetrics, bytes int64, 
 			return nil, nil, tally{}, err
 		}
 		if m.FilterPolicy == "unknown" { // written by another engine
-			row[2], j.Filter = family, family
+			row[2], j.Filter = escaped(family), family
 		}
 		all.add(observed)
 		j.ObservedFPR = ifNumber(observed.fpr())

@@ -221,3 +221,39 @@ func TestPutTooLarge(t *testing.T) {
 		t.Errorf("scan prints %q", out)
 	}
 }
+
+// TestCanceledCheckJSON checks that an interrupted check prints the faults found so far as JSON, too.
+func TestCanceledCheckJSON(t *testing.T) {
+	db := filepath.Join(t.TempDir(), "db")
+	mustSift(t, lines(5000), "load", db)
+	path := filepath.Join(db, "000005.ldb")
+	table, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table[10] ^= 1
+	if err := os.WriteFile(path, table, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for times := 0; ; times++ {
+		check := func(args ...string) (out, stderr string) {
+			var o, e bytes.Buffer
+			run(&countdown{context.Background(), times}, append([]string{"check", db}, args...), strings.NewReader(""), &o, &e)
+			return o.String(), e.String()
+		}
+		text, stderr := check()
+		if !strings.Contains(stderr, "interrupted") {
+			break
+		}
+		if strings.Contains(text, "checksum mismatch") {
+			found++
+			if out, _ := check("--json"); !strings.Contains(out, "checksum mismatch") {
+				t.Fatalf("after %d calls: --json prints %q, text mode %q", times, out, text)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("never interrupted after the fault")
+	}
+}

@@ -150,7 +150,7 @@ func (c *serveCmd) config(log *slog.Logger) (serve.Config, error) {
 		}
 		line, _, _ := strings.Cut(string(text), "\n")
 		if cfg.Password = strings.TrimSuffix(line, "\r"); cfg.Password == "" {
-			return cfg, fmt.Errorf("--password-file: the first line of %s is empty", c.PasswordFile)
+			return cfg, usage(fmt.Errorf("--password-file: the first line of %s is empty", c.PasswordFile))
 		}
 	}
 	if (c.TLSCert == "") != (c.TLSKey == "") {
@@ -163,5 +163,5 @@ func (c *serveCmd) config(log *slog.Logger) (serve.Config, error) {
 		}
 		cfg.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
 	}
-	return cfg, nil
+	return cfg, usage(cfg.Validate())
 }

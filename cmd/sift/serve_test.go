@@ -158,6 +158,13 @@ func TestServeRejects(t *testing.T) {
 		if r := runSift(t, "", args...); r.status == 0 || !strings.Contains(r.err, c.want) {
 			t.Errorf("%q: status %d, %q", c.args, r.status, r.err)
 		}
+		if c.want == "requires a password" || c.want == "is empty" {
+			fresh := filepath.Join(dir, "fresh")
+			r := runSift(t, "", append(append([]string{"serve"}, c.args...), fresh)...)
+			if _, err := os.Stat(fresh); r.status != statusUsage || !os.IsNotExist(err) {
+				t.Errorf("%q: status %d; the directory: %v", c.args, r.status, err)
+			}
+		}
 	}
 	if r := runSift(t, "", "serve", "--addr", "127.0.0.1:0", foreign); r.status == 0 || !strings.Contains(r.err, "an empty directory") {
 		t.Errorf("a database that no server wrote: status %d, %q", r.status, r.err)

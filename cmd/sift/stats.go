@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -35,7 +37,7 @@ func (c *statsCmd) Run(e *env) error {
 			total.add(&tables[i])
 		}
 		if c.JSON {
-			return c.json(e, &m, tables, levels, &total)
+			return cmp.Or(c.json(e, &m, tables, levels, &total), damage(tables))
 		}
 		t := columns{}
 		t.add("level", "tables", "size", "keys", "tombstones", "filters", "filter size", "bits/key", "FPR")
@@ -55,12 +57,35 @@ func (c *statsCmd) Run(e *env) error {
 		}
 		fmt.Fprintf(e.out, "memory when open      %s: filters %s, indexes %s, memtables %s\n",
 			size(m.Memory.Total()), size(m.Memory.Filters), size(m.Memory.Indexes), size(m.Memory.Memtables))
-		if !c.Tables {
-			return nil
+		if c.Tables {
+			fmt.Fprintln(e.out)
+			if err := writeTables(e, tables, false); err != nil {
+				return err
+			}
 		}
-		fmt.Fprintln(e.out)
-		return writeTables(e, tables, false)
+		return damage(tables)
 	})
+}
+
+// damage returns an error that names tables that cannot be read or whose filter is damaged, nil if
+// there are none.
+func damage(tables []sift.TableMetrics) error {
+	const most = 10
+	var errs []error
+	for i := range tables {
+		err := tables[i].Err
+		if err == nil && errors.Is(tables[i].FilterErr, sift.ErrCorruption) {
+			err = tables[i].FilterErr
+		}
+		if err == nil {
+			continue
+		}
+		if len(errs) == most {
+			return errors.Join(append(errs, errors.New("and more"))...)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // json prints the statistics as JSON.

@@ -3,13 +3,18 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"math"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/filter"
 )
 
 func TestStats(t *testing.T) {
@@ -155,5 +160,63 @@ func TestHelp(t *testing.T) {
 	}
 	if out := mustSift(t, "", "--version"); !strings.HasPrefix(out, "sift ") || strings.Count(out, "\n") != 1 {
 		t.Errorf("--version prints %q", out)
+	}
+}
+
+// TestStatsOfDamage checks that commands that only show statistics report damage by their exit
+// status, too.
+func TestStatsOfDamage(t *testing.T) {
+	db := filepath.Join(t.TempDir(), "db")
+	mustSift(t, lines(100), "load", db)
+	path := filepath.Join(db, "000005.ldb")
+	table, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table[len(table)-1] ^= 0xff // the magic number
+	if err := os.WriteFile(path, table, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"stats", db}, {"stats", "--json", db}, {"tables", db}, {"tables", "--json", db},
+		{"filter", "stats", db}, {"filter", "stats", "--json", db}, {"filter", "plan", "--memory", "1MiB", db}, {"filter", "plan", "--json", "--memory", "1MiB", db}} {
+		if r := runSift(t, "", args...); r.status != statusFailed || r.out == "" || !strings.Contains(r.err, "000005.ldb") {
+			t.Errorf("%q: status %d, stderr %q", args, r.status, r.err)
+		}
+	}
+}
+
+// namedPolicy is a policy with another name.
+type namedPolicy struct {
+	filter.Policy
+	name string
+}
+
+func (p namedPolicy) Name() string { return p.name }
+
+// TestNamesAreEscaped checks that no name in a file reaches the terminal unescaped.
+func TestNamesAreEscaped(t *testing.T) {
+	const evil = "bloom(10)\x1b]0;owned\x07\nforged"
+	dir := filepath.Join(t.TempDir(), "db")
+	db, err := sift.Open(dir, &sift.Options{Filter: namedPolicy{filter.Bloom(10), evil}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(db.Put([]byte("k"), []byte("v"), sift.Sync), db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	log, _ := logFile(t, append([]byte{1, byte(len(evil))}, evil...)) // an edit with a comparator
+	shown := 0
+	for _, args := range [][]string{{"tables", dir}, {"stats", "--tables", dir}, {"filter", "stats", dir},
+		{"filter", "plan", "--memory", "1MiB", dir}, {"dump", "--as", "manifest", log}} {
+		out := runSift(t, "", args...).out
+		if strings.ContainsAny(out, "\x1b\x07") || strings.Contains(out, "\nforged") {
+			t.Errorf("%q prints %q", args, out)
+		}
+		if strings.Contains(out, `\x1b`) {
+			shown++
+		}
+	}
+	if shown < 2 {
+		t.Errorf("only %d commands show the name", shown)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 
@@ -26,14 +27,14 @@ func (c *tablesCmd) Run(e *env) error {
 	return e.readOnly(c.Dir, func(db *sift.DB) error {
 		tables := db.Tables()
 		if !c.JSON {
-			return writeTables(e, tables, true)
+			return cmp.Or(writeTables(e, tables, true), damage(tables))
 		}
 		for i := range tables {
 			if err := e.writeJSON(newTableJSON(&tables[i])); err != nil {
 				return err
 			}
 		}
-		return nil
+		return damage(tables)
 	})
 }
 
@@ -48,7 +49,7 @@ func writeTables(e *env, tables []sift.TableMetrics, keys bool) error {
 	for i := range tables {
 		m := &tables[i]
 		row := []string{strconv.Itoa(m.Level), fmt.Sprintf("%06d", m.Num), size(m.Size),
-			known(m.Keys, m.Keys > 0), known(m.Deletions, m.Entries > 0), filterName(m)}
+			known(m.Keys, m.Keys > 0), known(m.Deletions, m.Entries > 0), escaped(filterName(m))}
 		if keys {
 			row = append(row, string(appendText(nil, m.Smallest)), string(appendText(nil, m.Largest)))
 		}

@@ -19,6 +19,9 @@ import (
 // A reader takes every other byte literally, and rejects every other escape.
 // Example: the bytes 61 09 5c c3 a9 ff are a\t\\é\xff.
 
+// escaped returns the text form of a name that a file holds: it might contain what a terminal obeys.
+func escaped(name string) string { return string(appendText(nil, []byte(name))) }
+
 // appendText appends the text form of b to dst.
 func appendText(dst, b []byte) []byte {
 	const digits = "0123456789abcdef"

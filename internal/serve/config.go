@@ -117,6 +117,12 @@ type Config struct {
 	Logger *slog.Logger
 }
 
+// Validate returns the error with which New would reject the Config, or nil.
+func (c Config) Validate() error {
+	_, err := c.resolve()
+	return err
+}
+
 // resolve validates the configuration and fills in defaults.
 func (c Config) resolve() (Config, error) {
 	if c.Front != nil {
