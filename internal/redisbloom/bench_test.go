@@ -105,3 +105,33 @@ func BenchmarkContains(b *testing.B) {
 		}
 	}
 }
+
+// TestEmptyRedoIsSmall checks that the memory that an empty redo log keeps is small compared with the
+// filter, which is what counts.
+func TestEmptyRedoIsSmall(t *testing.T) {
+	b, err := NewBloom(BloomOptions{Capacity: 1000, Error: 0.01, Expansion: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := NewCuckoo(CuckooOptions{Capacity: 1024, BucketSize: 2, MaxIterations: 20, Expansion: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 700 {
+		item := fmt.Appendf(nil, "%d", i)
+		if _, err := b.Add(item, 1<<20); err != nil {
+			t.Fatal(err)
+		}
+		if err := k.Add(item, 1<<20); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.TakeRedo(nil)
+	k.TakeRedo(nil)
+	if n := cap(b.redo); n > int(b.Bytes())/4 {
+		t.Errorf("a Bloom filter of %d bytes keeps %d for its redo log", b.Bytes(), n)
+	}
+	if n := cap(k.redo); n > int(k.Bytes())/4 {
+		t.Errorf("a cuckoo filter of %d bytes keeps %d for its redo log", k.Bytes(), n)
+	}
+}

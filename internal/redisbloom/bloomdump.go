@@ -226,15 +226,17 @@ func appendRedoBytes(redo []byte, link int, off uint64, data []byte) []byte {
 // TakeRedo appends the redo log since the last call to dst.
 func (f *Bloom) TakeRedo(dst []byte) []byte {
 	dst = append(dst, f.redo...)
-	f.redo = resetRedo(f.redo)
+	f.redo = resetRedo(f.redo, f.Bytes())
 	return dst
 }
 
 // maxKeptRedo is the maximum memory that an empty redo log keeps.
 const maxKeptRedo = 64 << 10
 
-func resetRedo(redo []byte) []byte {
-	if cap(redo) > maxKeptRedo {
+// resetRedo empties the redo log of a filter that takes some bytes. It keeps only a small part of
+// these for the next one: memory of an empty log counts nowhere, and there may be many small filters.
+func resetRedo(redo []byte, bytes uint64) []byte {
+	if uint64(cap(redo)) > min(maxKeptRedo, 64+bytes/16) {
 		return nil
 	}
 	return redo[:0]

@@ -138,7 +138,7 @@ func (f *Cuckoo) Load(iter int64, part []byte) error {
 // TakeRedo appends the redo log since the last call to dst.
 func (f *Cuckoo) TakeRedo(dst []byte) []byte {
 	dst = append(dst, f.redo...)
-	f.redo = resetRedo(f.redo)
+	f.redo = resetRedo(f.redo, f.Bytes())
 	if now := [2]uint64{f.items, f.deletes}; now != f.counted {
 		f.counted = now
 		dst = append(dst, redoCount)

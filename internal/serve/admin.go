@@ -64,7 +64,8 @@ func (c *client) login(user, password []byte) bool {
 func (c *client) pass() {
 	c.trust(true)
 	if c.conn != nil {
-		c.conn.SetReadDeadline(time.Time{}) // removes the one for authentication
+		c.conn.SetDeadline(time.Time{}) // removes the one for authentication
+		c.refresh = 0                   // the next reply sets another
 	}
 }
 
@@ -178,8 +179,11 @@ func reset(c *client, args [][]byte) {
 	c.name.Store(nil)
 	c.w.Proto = 2
 	c.silence, c.readsOld = replyAll, false
-	c.trust(c.srv.password() == "")
-	c.authStart = time.Now()
+	trusted := c.srv.password() == ""
+	if c.trusted && !trusted { // for others, the time to authenticate goes on
+		c.authStart = time.Now()
+	}
+	c.trust(trusted)
 	c.w.Simple("RESET")
 }
 

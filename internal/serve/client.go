@@ -2,6 +2,7 @@ package serve
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"math"
 	"net"
@@ -218,8 +219,17 @@ func (c *client) kill(by *client) {
 	} else if l := c.loop.Load(); l != nil {
 		l.post(message{what: kicked, c: c})
 	} else {
-		c.conn.Close()
+		closeNow(c.conn)
 	}
+}
+
+// closeNow closes a connection. It leaves out the last message of TLS, which may have to wait for the
+// client to read.
+func closeNow(conn net.Conn) {
+	if t, ok := conn.(*tls.Conn); ok {
+		conn = t.NetConn()
+	}
+	conn.Close()
 }
 
 // isHTTP reports whether a command is really a line of an HTTP request: a web page can make a
@@ -352,9 +362,7 @@ func (c *client) runAlone(cmd *command, args [][]byte) {
 		cmd.run(c, args)
 	}
 	c.srv.world.Unlock()
-	if c.w.Refused {
-		c.refuse(mark)
-	}
+	c.accountReply(mark)
 }
 
 // runHeld runs a command with world held for reading, unless it has the flag unlocked.
@@ -372,9 +380,7 @@ func (c *client) runHeld(cmd *command, args [][]byte) {
 		}
 		mark := len(c.w.Buf)
 		cmd.run(c, args)
-		if c.w.Refused {
-			c.refuse(mark)
-		}
+		c.accountReply(mark)
 		return
 	}
 	c.execute(cmd, args)
@@ -398,7 +404,15 @@ func (c *client) execute(cmd *command, args [][]byte) {
 	}
 	mark := len(c.w.Buf)
 	cmd.run(c, args)
-	if c.w.Refused && !c.inExec {
+	if !c.inExec {
+		c.accountReply(mark)
+	}
+}
+
+// accountReply counts the memory of a command's reply, which begins at mark. If there is not enough,
+// it replaces the reply with an error.
+func (c *client) accountReply(mark int) {
+	if c.w.Refused || !c.w.Claim() {
 		c.refuse(mark)
 	}
 }
@@ -406,7 +420,7 @@ func (c *client) execute(cmd *command, args [][]byte) {
 // refuse replaces a reply that does not fit in memory with an error.
 func (c *client) refuse(mark int) {
 	c.w.Refused = false
-	c.w.Buf = c.w.Buf[:mark]
+	c.w.Cut(mark)
 	c.w.Error(errReplyOOM.Error())
 }
 

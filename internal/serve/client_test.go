@@ -8,10 +8,12 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"io"
 	"math/big"
 	"net"
 	"net/http"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -19,6 +21,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/siftdb/sift/internal/redisbloom"
+	"github.com/siftdb/sift/internal/serve/resp"
 )
 
 // go-redis works over both protocols, including its methods for filters.
@@ -404,4 +407,119 @@ func asksForVaried(input []byte) bool {
 		}
 	}
 	return false
+}
+
+// Replies of numbers count as memory, too.
+func TestNumbersCountAsReplies(t *testing.T) {
+	db, _ := faultyStore(t)
+	for _, most := range []int64{64 << 20, 1 << 20} {
+		s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo, RequestBytes: most})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := localClient(s)
+		c.w.Reserve = c.reserve
+		args := fields("BF.MEXISTS none")
+		for range maxArgs - 2 {
+			args = append(args, []byte("x"))
+		}
+		c.do(lookup(args[0]), args)
+		if got, size := s.requestBytes.Load(), int64(cap(c.w.Buf)); size > resp.FreeReply && got < size {
+			t.Errorf("a reply takes %d bytes, of which %d count", size, got)
+		}
+		if small := most == 1<<20; small != strings.HasPrefix(string(c.w.Buf), "-OOM") {
+			t.Errorf("with %d bytes: %.40s", most, c.w.Buf)
+		}
+		c.w.Reset()
+	}
+}
+
+// RESET gives a client that has not authenticated no more time to do so.
+func TestAuthTimeoutDespiteReset(t *testing.T) {
+	everyWay(t, func(t *testing.T) {
+		s := start(t, t.TempDir(), Config{Password: "p", AuthTimeout: 200 * time.Millisecond, Fsync: FsyncNo})
+		c := dial(t, s)
+		go func() {
+			for {
+				if _, err := io.WriteString(c.conn, "RESET\r\n"); err != nil {
+					return
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
+		}()
+		c.conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+		if _, err := io.Copy(io.Discard, c.r); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error("a client without the password is still connected")
+		}
+	})
+}
+
+// A client that reads nothing is disconnected at once, also with TLS: other clients may be waiting.
+func TestKillDoesNotWaitForTLS(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	near, far := net.Pipe() // without buffers
+	defer far.Close()
+	go tls.Client(far, &tls.Config{InsecureSkipVerify: true}).Handshake() // and reads nothing afterwards
+	conn := tls.Server(near, &tls.Config{SessionTicketsDisabled: true,
+		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}})
+	if err := conn.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	(&client{conn: conn}).kill(nil)
+	if d := time.Since(begin); d > 2*time.Second {
+		t.Errorf("a kill took %v", d)
+	}
+}
+
+// A filter keeps nothing of a client whose changes have been written.
+func TestFilterForgetsClient(t *testing.T) {
+	db, _ := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := localClient(s)
+	for range 2 {
+		c.do(lookup([]byte("bf.add")), fields("BF.ADD f x"))
+		if err := c.finishWrites(); err != nil {
+			t.Fatal(err)
+		}
+		if filterOf(s, "f").toucher != nil {
+			t.Fatal("the filter keeps the client's buffers")
+		}
+	}
+}
+
+// The slow log is bounded in bytes, too.
+func TestSlowlogIsBounded(t *testing.T) {
+	var l slowlog
+	l.most.Store(maxSlowlog)
+	args := make([][]byte, 32)
+	for i := range args {
+		args[i] = bytes.Repeat([]byte("x"), 129)
+	}
+	for range 10_000 {
+		l.add(&client{}, args, time.Second)
+	}
+	size := 0
+	for _, e := range l.entries {
+		size += e.size()
+	}
+	if size != l.bytes || size > maxSlowBytes || size < maxSlowBytes/2 {
+		t.Errorf("%d entries with %d bytes, %d by its own count", len(l.entries), size, l.bytes)
+	}
+	l.most.Store(3)
+	l.trim()
+	if len(l.entries) != 3 || l.bytes != 3*l.entries[0].size() {
+		t.Errorf("%d entries with %d bytes", len(l.entries), l.bytes)
+	}
 }

@@ -99,7 +99,7 @@ func init() {
 		{name: "command", arity: -1, flags: hasSub | long, run: commandCommand},
 		{name: "info", arity: -1, flags: unlocked, run: info},
 		{name: "time", arity: 1, flags: free, run: timeCommand},
-		{name: "slowlog", arity: -2, flags: hasSub, run: slowlogCommand},
+		{name: "slowlog", arity: -2, flags: hasSub | long, run: slowlogCommand},
 		{name: "save", arity: 1, flags: unlocked | noMulti, run: saveCommand},
 		{name: "bgsave", arity: -1, run: bgSave},
 		{name: "bgrewriteaof", arity: 1, run: bgSave},

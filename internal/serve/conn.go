@@ -38,7 +38,7 @@ func (c *client) run() {
 				return
 			}
 			if !c.trusted {
-				c.conn.SetReadDeadline(c.authStart.Add(c.srv.cfg.AuthTimeout))
+				c.conn.SetDeadline(c.authStart.Add(c.srv.cfg.AuthTimeout)) // with TLS, a read may have to write
 			} else if c.srv.cfg.IdleTimeout > 0 {
 				c.conn.SetReadDeadline(time.Now().Add(c.srv.cfg.IdleTimeout))
 			}

@@ -257,7 +257,7 @@ func (l *loop) tick(now time.Time) {
 		switch {
 		case over,
 			c.event.stuck != 0 && ms-c.event.stuck > cfg.WriteTimeout.Milliseconds(),
-			!c.trusted && !unsent && now.Sub(c.authStart) > cfg.AuthTimeout,
+			!c.trusted && now.Sub(c.authStart) > cfg.AuthTimeout,
 			cfg.IdleTimeout > 0 && !unsent && ms-c.last.Load() > cfg.IdleTimeout.Milliseconds():
 			l.close(c)
 		}

@@ -73,7 +73,7 @@ func execCommand(c *client, args [][]byte) {
 		}
 		c.srv.took(c, cmd, args, start, time.Since(c.srv.started)-start)
 		if c.w.Refused || !c.w.Claim() {
-			c.w.Buf = c.w.Buf[:mark] // dispatch replaces the reply
+			c.w.Cut(mark) // dispatch replaces the reply
 		}
 		left -= queuedSize(args)
 		queue[i] = nil

@@ -420,11 +420,25 @@ func (c *client) runOn(s *Server, cmd *command, args [][]byte) (reply []byte, ok
 	}
 	if cmd.flags&exclusive == 0 {
 		c.release()
+		if c.unconfirmed { // a leader may retire during a long scan
+			c.unconfirmed = false
+			s.unconfirmed.RUnlock()
+		}
 	}
 	cmd.run(c, args)
 	c.unlockWorld(cmd)
-	if c.w.Refused {
-		c.refuse(mark)
+	c.accountReply(mark)
+	if cmd.flags&exclusive == 0 {
+		c.hold()
+		if s.retired.Load() {
+			c.w.Buf = c.w.Buf[:mark]
+		}
+		leads := c.stillLeads(cmd)
+		c.release()
+		if !leads {
+			c.leaveServer()
+			return nil, false
+		}
 	}
 	if !c.leaveServer() {
 		return nil, false

@@ -737,3 +737,25 @@ func TestShardsInfoInExec(t *testing.T) {
 		}
 	}
 }
+
+// A leader retires while a command scans its keys: until it has, it executes no commands, and nor
+// does another node.
+func TestRetireDuringScan(t *testing.T) {
+	h := startHalves(t)
+	c := localClient(h.front)
+	cmd := lookup([]byte("dbsize"))
+	probe := &command{name: cmd.name, upper: cmd.upper, arity: cmd.arity, flags: cmd.flags, run: func(c *client, args [][]byte) {
+		s, retired := c.srv, make(chan struct{})
+		go func() { s.Retire(); close(retired) }()
+		select {
+		case <-retired:
+		case <-time.After(5 * time.Second):
+			t.Error("a leader does not retire while DBSIZE scans")
+		}
+		cmd.run(c, args)
+	}}
+	c.do(probe, fields("DBSIZE"))
+	if !strings.HasPrefix(string(c.w.Buf), "-CLUSTERDOWN") {
+		t.Errorf("DBSIZE of a leader that has retired: %s", c.w.Buf)
+	}
+}

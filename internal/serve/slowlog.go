@@ -20,6 +20,7 @@ type slowlog struct {
 	mu      sync.Mutex
 	next    int64
 	entries []slowEntry // the newest last
+	bytes   int         // of their strings
 }
 
 type slowEntry struct {
@@ -31,8 +32,9 @@ type slowEntry struct {
 const (
 	// How many arguments of a command are kept, and how many bytes of each.
 	slowArgs, slowArgBytes = 32, 128
-	// maxSlowlog bounds slowlog-max-len.
-	maxSlowlog = 1 << 16
+	// maxSlowlog bounds slowlog-max-len, and maxSlowBytes the size of the strings of all entries.
+	maxSlowlog   = 1 << 16
+	maxSlowBytes = 16 << 20
 )
 
 // took records how long a command took and whether it failed.
@@ -86,12 +88,29 @@ func (l *slowlog) add(c *client, args [][]byte, d time.Duration) {
 	e.id = l.next
 	l.next++
 	l.entries = append(l.entries, e)
+	l.bytes += e.size()
 	l.trim()
+}
+
+func (e *slowEntry) size() int {
+	n := len(e.addr) + len(e.name)
+	for _, a := range e.args {
+		n += len(a) + 16 // and the string itself
+	}
+	return n
 }
 
 // trim removes the oldest entries; mu is held.
 func (l *slowlog) trim() {
-	if more := len(l.entries) - int(l.most.Load()); more > 0 {
+	more := max(0, len(l.entries)-int(l.most.Load()))
+	for i := range l.entries {
+		if i >= more && l.bytes <= maxSlowBytes {
+			break
+		}
+		l.bytes -= l.entries[i].size()
+		more = max(more, i+1)
+	}
+	if more > 0 {
 		clear(l.entries[:more]) // append copies the others only from time to time
 		l.entries = l.entries[more:]
 	}
@@ -105,7 +124,7 @@ func slowlogCommand(c *client, args [][]byte) {
 	case is(args[1], "LEN") && len(args) == 2:
 		c.w.Int(int64(len(l.entries)))
 	case is(args[1], "RESET") && len(args) == 2:
-		l.entries = nil
+		l.entries, l.bytes = nil, 0
 		c.w.OK()
 	case is(args[1], "GET") && len(args) <= 3:
 		n := int64(10)

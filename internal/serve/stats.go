@@ -128,7 +128,7 @@ func (s *Server) observe(f *filter) float64 {
 }
 
 // shortKey returns a key for the status page and for labels: in ASCII, with escapes, and of bounded
-// length, but still unique.
+// length, but still unique: nobody can find two keys with the same 16 bytes of a hash.
 func shortKey(key string) string {
 	const most = 80
 	short := key[:min(len(key), most)]
@@ -136,7 +136,7 @@ func shortKey(key string) string {
 	q = q[1 : len(q)-1]
 	if len(key) > most {
 		sum := sha256.Sum256([]byte(key))
-		q += fmt.Sprintf("… (%d bytes, %x)", len(key), sum[:6])
+		q += fmt.Sprintf("… (%d bytes, %x)", len(key), sum[:16])
 	}
 	return q
 }

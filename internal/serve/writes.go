@@ -209,6 +209,9 @@ func (w *writes) flushTouched() error {
 	w.flushes++
 	for _, f := range w.touched {
 		f.mu.Lock()
+		if f.toucher == w {
+			f.toucher = nil // w may not outlive its client
+		}
 		// Another client may have written this client's changes with its changes, so a sync is
 		// needed even if nothing is left to write.
 		w.needSync = true

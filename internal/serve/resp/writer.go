@@ -64,6 +64,14 @@ func (w *Writer) Claim() bool {
 	return true
 }
 
+// Cut drops what follows the first n bytes, and the memory that was not reserved for it.
+func (w *Writer) Cut(n int) {
+	w.Buf = w.Buf[:n]
+	if cap(w.Buf) > max(w.reserved, FreeReply) {
+		w.Buf = append(make([]byte, 0, n+128), w.Buf...)
+	}
+}
+
 // room allocates space for a string of n bytes, and reports whether it may be written.
 func (w *Writer) room(n int) bool {
 	const around = 32 // the string's length and line ends
