@@ -31,6 +31,7 @@ type Mux struct {
 	dial    func(addr string, timeout time.Duration) (net.Conn, error)
 	cluster atomic.Pointer[ClusterID]
 	done    chan struct{}
+	pending chan struct{} // an element for each connection that has not sent its header
 	tasks   sync.WaitGroup
 
 	mu     sync.Mutex
@@ -46,13 +47,16 @@ const muxHeader = len(ClusterID{}) + 4 + 8
 // muxHeaderTime is how long a new connection may take to send its header.
 const muxHeaderTime = 10 * time.Second
 
+// muxPending bounds the connections that have not sent their header yet. Others are closed.
+const muxPending = 1024
+
 // muxPool is how many idle connections a group keeps to each node.
 const muxPool = 2
 
 // ListenMux listens at an address. Other nodes know it by that address, or by advertise if that is
 // not empty. If t is nil, connections are neither encrypted nor authenticated.
 func ListenMux(address, advertise string, t *TLS) (*Mux, error) {
-	m := &Mux{done: make(chan struct{}), groups: map[uint32]*muxLayer{}}
+	m := &Mux{done: make(chan struct{}), pending: make(chan struct{}, muxPending), groups: map[uint32]*muxLayer{}}
 	m.SetCluster(ClusterID{})
 	if t != nil && (t.Authority == nil || len(t.Certificate.Certificate) == 0) {
 		return nil, errors.New("cluster: a certificate and an authority are needed")
@@ -153,7 +157,15 @@ func (m *Mux) accept() {
 		conn, err := m.ln.Accept()
 		switch {
 		case err == nil:
-			m.tasks.Go(func() { m.route(conn) })
+			select {
+			case m.pending <- struct{}{}:
+				m.tasks.Go(func() {
+					defer func() { <-m.pending }()
+					m.route(conn)
+				})
+			default:
+				conn.Close()
+			}
 			continue
 		case errors.Is(err, net.ErrClosed):
 			return

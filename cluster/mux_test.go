@@ -2,8 +2,10 @@ package cluster
 
 import (
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
+	"os"
 	"testing"
 	"time"
 
@@ -86,5 +88,36 @@ func TestMux(t *testing.T) {
 	defer silent.Close()
 	if err := ports[1].Close(); err != nil { // must not wait for connections that send nothing
 		t.Error(err)
+	}
+}
+
+// TestMuxBoundsSilentConnections checks that only so many connections may wait without a header.
+func TestMuxBoundsSilentConnections(t *testing.T) {
+	m, err := ListenMux("127.0.0.1:0", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	closed := make(chan struct{}, 1)
+	for range muxPending + 76 {
+		conn, err := net.Dial("tcp", string(m.Addr()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		go func() {
+			conn.SetReadDeadline(time.Now().Add(3 * time.Second)) // below muxHeaderTime
+			if _, err := conn.Read(make([]byte, 1)); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+				select {
+				case closed <- struct{}{}:
+				default:
+				}
+			}
+		}()
+	}
+	select {
+	case <-closed:
+	case <-time.After(4 * time.Second):
+		t.Error("silent connections are kept without a limit")
 	}
 }

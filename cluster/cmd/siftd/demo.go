@@ -206,6 +206,7 @@ func (d *demoGroup) start(i int) error {
 		args = append(args, "--join", d.addrs[0])
 	}
 	d.nodes[i] = exec.Command(self, args...)
+	d.nodes[i].Env = append(os.Environ(), "SIFT_PASSWORD=") // the demo's client has none
 	return d.nodes[i].Start()
 }
 

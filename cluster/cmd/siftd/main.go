@@ -32,6 +32,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	var err error
 	switch {
 	case len(os.Args) == 2 && os.Args[1] == "demo":

@@ -240,3 +240,12 @@ func TestRefusedFlags(t *testing.T) {
 		}
 	}
 }
+
+// TestDemoWithPassword checks that the demo does not take over a password that is meant for a server.
+func TestDemoWithPassword(t *testing.T) {
+	cmd := command("demo")
+	cmd.Env = append(cmd.Env, "SIFT_PASSWORD=secret") // the last one counts
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
