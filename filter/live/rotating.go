@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"errors"
 	"io"
 	"iter"
 	"sync"
@@ -259,7 +260,7 @@ func (r *Rotating[T]) Progress() RotatingProgress {
 // Rebuild makes a new filter of the elements in the source and those that are added meanwhile, and
 // replaces the old one with it. After an error the old one stays in use. If another Rebuild is in
 // progress, Rebuild first waits for it.
-func (r *Rotating[T]) Rebuild(ctx context.Context) error {
+func (r *Rotating[T]) Rebuild(ctx context.Context) (err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := *r.progress.Load()
@@ -267,14 +268,18 @@ func (r *Rotating[T]) Rebuild(ctx context.Context) error {
 	r.added.Store(0)
 	r.progress.Store(&p)
 
-	n, err := r.build(ctx)
-	end := *r.progress.Load()
-	end.Running, end.Done, end.Took, end.Err = false, r.added.Load(), time.Since(p.Started), err
-	if err == nil {
-		end.Rebuilds++
-		end.Expected = n
-	}
-	r.progress.Store(&end)
+	var n uint64
+	err = errors.New("live: Source or Count has panicked") // unless build returns
+	defer func() {
+		end := *r.progress.Load()
+		end.Running, end.Done, end.Took, end.Err = false, r.added.Load(), time.Since(p.Started), err
+		if err == nil {
+			end.Rebuilds++
+			end.Expected = n
+		}
+		r.progress.Store(&end)
+	}()
+	n, err = r.build(ctx)
 	return err
 }
 

@@ -207,3 +207,17 @@ func TestRotatingOptions(t *testing.T) {
 		}
 	}
 }
+
+// TestRotatingPanic checks that a panic of the source ends the rebuild that Progress shows.
+func TestRotatingPanic(t *testing.T) {
+	s := newTableSource(10)
+	s.each = func(int) { panic("source") }
+	r := must(NewRotating(RotatingOptions[string]{Items: 10, FPR: 0.01, Source: s.scan}))
+	func() {
+		defer func() { recover() }()
+		r.Rebuild(context.Background())
+	}()
+	if p := r.Progress(); p.Running || p.Err == nil {
+		t.Errorf("%+v", p)
+	}
+}

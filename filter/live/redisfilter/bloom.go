@@ -263,6 +263,7 @@ func (f *Bloom[T]) addTo(ctx context.Context, c *config, vs []T, which []int, is
 		all = append(all, f.additions(&c.also, part)...)
 	}
 	if err := f.sender.send(ctx, true, all...); err != nil {
+		f.dropCreated(ctx, c, all, len(reqs))
 		return nil, err
 	}
 	var sweep []*request
@@ -299,6 +300,37 @@ func (f *Bloom[T]) addTo(ctx context.Context, c *config, vs []T, which []int, is
 		return stale, f.sender.send(ctx, true, sweep...)
 	}
 	return stale, nil
+}
+
+// dropCreatedScript deletes a shard that is not one: an addition has created it without a header.
+const dropCreatedScript = `
+if redis.call('GETRANGE', KEYS[1], 0, 0) == '\165' then return 0 end
+return redis.call('DEL', KEYS[1])`
+
+// dropCreated removes what additions to missing shards have created before another addition failed.
+// The first ofRead requests are for c.read, the others for c.also.
+func (f *Bloom[T]) dropCreated(ctx context.Context, c *config, all []*request, ofRead int) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	var drop []*request
+	for i, r := range all {
+		g, reply := &c.read, r.reply
+		if i >= ofRead {
+			g = &c.also
+		}
+		if r.err != nil {
+			if len(r.earlier) == 0 {
+				continue
+			}
+			reply = r.earlier[len(r.earlier)-1]
+		}
+		if _, there, _, err := g.added(reply); err == nil && !there {
+			drop = append(drop, eval(r.key, dropCreatedScript))
+		}
+	}
+	if len(drop) > 0 {
+		_ = f.sender.send(ctx, true, drop...) // the caller's error is more important
+	}
 }
 
 // added decodes the reply to an addition: the epoch of the shard, whether the shard exists,

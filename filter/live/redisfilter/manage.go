@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 )
 
-// Clear removes all elements while the filter is in use, as a Rebuild from an empty source
-// does: elements that are added meanwhile stay.
+// Clear removes all elements while the filter is in use, as a Rebuild from an empty source does. An
+// element whose Add runs at the same time may be removed or stay.
 func (f *Bloom[T]) Clear(ctx context.Context) error {
 	return f.Rebuild(ctx, RebuildOptions{}, func(func(T, error) bool) {})
 }
@@ -55,6 +56,15 @@ func (f *Bloom[T]) Rename(ctx context.Context, name string) error {
 		}
 	case err != nil:
 		return err
+	case there.lineage == renamed.lineage && there.epoch < renamed.epoch:
+		// An earlier call came this far, and then there was a rebuild.
+		ok, err := f.sender.swapConfig(ctx, name, &there, &renamed)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return fmt.Errorf("%w: %q", ErrExists, name)
+		}
 	case there != renamed:
 		return fmt.Errorf("%w: %q", ErrExists, name)
 	}
@@ -63,7 +73,7 @@ func (f *Bloom[T]) Rename(ctx context.Context, name string) error {
 	}
 	// Now the filter has both names. A rebuild under the old one would make them different
 	// filters, so the old name is removed only if no rebuild has begun.
-	r := eval(configKey(old), forgetScript, fmt.Sprintf("%016x%d", c.lineage, c.epoch))
+	r := eval(configKey(old), forgetScript, fmt.Sprintf("%016x", c.lineage), strconv.FormatUint(uint64(c.epoch), 10))
 	if err := f.sender.send(ctx, true, r); err != nil {
 		return err
 	}
@@ -89,10 +99,12 @@ func (s *sender) copyExpiry(ctx context.Context, from, to string) error {
 	return s.send(ctx, true, &request{key: to, args: []any{"pexpire", to, max(1, left)}})
 }
 
-// forgetScript deletes a configuration if it is the expected one. It returns 1 if it is gone.
+// forgetScript deletes a configuration if it is the expected one. It returns 1 if it is gone, also if
+// another filter has its name since, and 0 if the same filter has another configuration.
 const forgetScript = `
 local now = redis.call('HMGET', KEYS[1], 'lineage', 'epoch')
-if now[1] and now[1] .. now[2] ~= ARGV[1] then return 0 end
+if now[1] ~= ARGV[1] then return 1 end
+if now[2] ~= ARGV[2] then return 0 end
 redis.call('DEL', KEYS[1])
 return 1`
 

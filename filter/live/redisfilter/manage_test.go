@@ -475,3 +475,105 @@ func TestRetryable(t *testing.T) {
 		}
 	}
 }
+
+// TestRenameTwice checks that a filter is not lost if the reply to the last step of Rename is lost,
+// and another process creates a filter of the old name before the step is repeated.
+func TestRenameTwice(t *testing.T) {
+	s := newServer(t)
+	ctx := context.Background()
+	c, other := s.client(t, 3), s.client(t, 3)
+	o := Options[string]{Items: 1000, FPR: 1e-6, Shards: 3}
+	f := open(t, c, "old", o)
+	must(f.Add(ctx, "a"))
+	var again *Bloom[string]
+	losesReply(c, "old", func() {
+		again = open(t, other, "old", o)
+		must(again.Add(ctx, "b"))
+	})
+	err := f.Rename(ctx, "new")
+	for i := 0; i < 3 && Retryable(err); i++ { // as a caller would
+		err = f.Rename(ctx, "new")
+	}
+	if err != nil || again == nil {
+		t.Fatal(err)
+	}
+	allKnown(t, f, []string{"a"})
+	allKnown(t, open(t, other, "new", Options[string]{}), []string{"a"})
+	allKnown(t, open(t, other, "old", o), []string{"b"})
+}
+
+// TestRenameAfterRebuild checks that a Rename that failed halfway can be repeated after a rebuild.
+func TestRenameAfterRebuild(t *testing.T) {
+	c := newServer(t).client(t, 3)
+	ctx := context.Background()
+	f := open(t, c, "old", Options[string]{Items: 1000, FPR: 0.01, Shards: 3})
+	deny := true
+	c.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+		if deny && cmds[0].Name() == "eval" && slices.Contains(cmds[0].Args(), any(configKey("old"))) {
+			return fail(cmds, replyError("NOPERM no"))
+		}
+		return next(ctx, cmds)
+	}))
+	if err := f.Rename(ctx, "new"); err == nil {
+		t.Fatal("renamed")
+	}
+	deny = false
+	if err := f.Rebuild(ctx, RebuildOptions{}, each([]string{"b"})); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Rename(ctx, "new"); err != nil {
+		t.Fatal(err)
+	}
+	allKnown(t, open(t, c, "new", Options[string]{}), []string{"b"})
+}
+
+// TestFailedAddLeavesNoShards checks that an addition to shards that have expired leaves no keys
+// without an expiry if it fails.
+func TestFailedAddLeavesNoShards(t *testing.T) {
+	s := newServer(t)
+	ctx := context.Background()
+	c, ic := s.client(t, 3), s.client(t, 3)
+	f := open(t, c, "f", Options[string]{Items: 1000, FPR: 0.01, Shards: 4})
+	idle := open(t, ic, "f", Options[string]{})
+	old := idle.config.Load().read
+	if err := f.Clear(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for i := range old.shards { // as if they had expired
+		c.Del(ctx, shardKey(old.keys, &old, i))
+	}
+	failed := false
+	ic.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+		err := next(ctx, cmds)
+		if !failed && cmds[0].Name() == "bitfield" {
+			failed = true
+			err = replyError("OOM command not allowed when used memory > 'maxmemory'.")
+			cmds[0].SetErr(err)
+		}
+		return err
+	}))
+	if err := idle.AddMany(ctx, members(0, 100), nil); err == nil || !failed {
+		t.Fatal(err)
+	}
+	for i := range old.shards {
+		key := shardKey(old.keys, &old, i)
+		if n := c.StrLen(ctx, key).Val(); n > 0 && c.PTTL(ctx, key).Val() < 0 {
+			t.Errorf("shard %d of the old filter has %d bytes and does not expire", i, n)
+		}
+	}
+}
+
+// TestMakeEvicted checks that Open notices that a shard is evicted before all of them exist.
+func TestMakeEvicted(t *testing.T) {
+	c := newServer(t).client(t, 3)
+	ctx := context.Background()
+	evicted := false
+	o := Options[string]{Items: 1000, FPR: 0.01, Shards: 3, Observe: func(trip Trip) {
+		if keys := c.Keys(ctx, "{f:0}:*").Val(); !evicted && trip.Write && len(keys) == 1 {
+			evicted = c.Del(ctx, keys...).Val() == 1
+		}
+	}}
+	if _, err := Open(ctx, c, "f", o); !errors.Is(err, ErrLost) || !evicted {
+		t.Errorf("a shard was evicted: %v, %v", evicted, err)
+	}
+}

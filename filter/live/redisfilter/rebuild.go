@@ -17,8 +17,8 @@ type RebuildOptions struct {
 	FPR   float64
 	// Local builds the new filter in the memory of this process, where it takes as much
 	// as in Redis, and uploads it once, with one command per MiB instead of one per
-	// element. Other clients can use the filter, and elements that they add during the
-	// rebuild are kept.
+	// element. Other clients can use the filter, and elements that they add while the
+	// source is read are kept.
 	Local bool
 	// Progress, if not nil, is called from time to time with the number of elements
 	// added so far.
@@ -34,7 +34,8 @@ const drainFor = 10 * time.Minute
 // elements that no longer exist.
 //
 // A rebuild never loses an element that was in the source before its Add was called, or whose
-// Add was called during the rebuild. So write to the source first, then call Add.
+// Add was called after the rebuild had begun to read the source. So write to the source first, then
+// call Add.
 //
 // A rebuild that is interrupted leaves the old filter in use; the next one cleans up. If a
 // second one begins while this one runs, it takes over, and this one returns ErrTaken.
@@ -178,12 +179,14 @@ func (f *Bloom[T]) makeShards(ctx context.Context, g *generation, epoch uint32) 
 			return err
 		}
 	}
-	reqs := make([]*request, g.shards)
-	for i := range reqs {
-		key := shardKey(g.keys, g, i)
-		reqs[i] = &request{key: key, args: []any{"persist", key}}
+	keys := make([]string, g.shards)
+	for i := range keys {
+		keys[i] = shardKey(g.keys, g, i)
 	}
-	return f.sender.send(ctx, true, reqs...)
+	if err := f.sender.expire(ctx, 0, keys); err != nil { // ErrLost if one has expired or was evicted
+		return errors.Join(err, f.retire(ctx, g, drainFor))
+	}
+	return nil
 }
 
 // retire empties the shards of a generation, so that every operation finds them missing, and
