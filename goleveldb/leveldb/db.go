@@ -139,7 +139,7 @@ func openFile(path string, o *opt.Options, readOnly bool, how func(storage.Stora
 
 // Recover rebuilds a database from its tables and logs, as far as they can be read, and
 // opens it. An intact MANIFEST is used. In a directory, the old files are moved to its
-// subdirectory "lost". ErrorIfExist and ErrorIfMissing are ignored.
+// subdirectory "lost"; other storages do not keep them. ErrorIfExist and ErrorIfMissing are ignored.
 func Recover(stor storage.Storage, o *opt.Options) (db *DB, err error) {
 	if stor == nil {
 		return nil, os.ErrInvalid

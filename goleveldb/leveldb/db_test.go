@@ -16,6 +16,8 @@ import (
 	"github.com/syndtr/goleveldb/leveldb/opt"
 	"github.com/syndtr/goleveldb/leveldb/storage"
 	"github.com/syndtr/goleveldb/leveldb/util"
+
+	"github.com/siftdb/sift"
 )
 
 type backwards struct{ comparer.Comparer }
@@ -336,5 +338,37 @@ func TestSharedCache(t *testing.T) {
 		t.Errorf("without a cache: %s, %v", v, err)
 	} else if err := db.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestRecoverHoldsNoFiles checks that Recover of a storage that is not a directory keeps no old files
+// in memory.
+func TestRecoverHoldsNoFiles(t *testing.T) {
+	stor := storage.NewMemStorage()
+	o := &opt.Options{WriteBuffer: 64 << 10}
+	db, err := Open(stor, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(t, db, 5000)
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	so, blocks := storeOptions(o, stor)
+	defer blocks.release()
+	fs := newStorageFS(stor)
+	so.FS = fs
+	if _, err := sift.Repair("db", so); err != nil {
+		t.Fatal(err)
+	}
+	for name, f := range fs.other {
+		t.Errorf("%s: %d bytes are held in memory", name, len(f.bytes()))
+	}
+	if db, err = Open(stor, o); err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if v, err := db.Get([]byte("key04321"), nil); err != nil || len(v) != 100 {
+		t.Errorf("%d bytes, %v", len(v), err)
 	}
 }

@@ -194,8 +194,14 @@ func (s *storageFS) Rename(oldname, newname string) error {
 	return nil
 }
 
-// Link implements sift.FS. Only checkpoints need it, which this API does not have.
-func (s *storageFS) Link(oldname, newname string) error { return stderrors.ErrUnsupported }
+// Link implements sift.FS. Repair links old files into another directory before it removes them; a
+// storage has only one directory, so they are just removed. Checkpoints are not part of this API.
+func (s *storageFS) Link(oldname, newname string) error {
+	if filepath.Dir(oldname) != filepath.Dir(newname) {
+		return nil
+	}
+	return stderrors.ErrUnsupported
+}
 
 // MkdirAll implements sift.FS.
 func (s *storageFS) MkdirAll(string) error { return nil }

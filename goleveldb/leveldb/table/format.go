@@ -70,6 +70,10 @@ type entry struct{ key, value []byte }
 
 var errBlock = errors.New("malformed block")
 
+// maxBlockKeys bounds the total length of the keys of a block, which are decoded together: a small
+// block could claim any amount of shared bytes.
+const maxBlockKeys = 256 << 20
+
 // decodeBlock returns the entries of a block. Values alias data. An entry is three varints (the
 // number of bytes that its key shares with the previous one, the number of its other bytes, and the
 // length of the value), those other bytes, and the value. The entries are followed by the offsets
@@ -84,6 +88,7 @@ func decodeBlock(data []byte) (entries []entry, err error) {
 	}
 	data = data[:uint64(len(data))-restarts*4-4]
 	var last []byte
+	total := uint64(0)
 	for len(data) > 0 {
 		var field [3]uint64
 		for i := range field {
@@ -95,6 +100,9 @@ func decodeBlock(data []byte) (entries []entry, err error) {
 		}
 		shared, unshared, valueLen := field[0], field[1], field[2]
 		if shared > uint64(len(last)) || unshared > uint64(len(data)) || valueLen > uint64(len(data))-unshared {
+			return nil, errBlock
+		}
+		if total += shared + unshared; total > maxBlockKeys {
 			return nil, errBlock
 		}
 		key := append(append(make([]byte, 0, shared+unshared), last[:shared]...), data[:unshared]...)

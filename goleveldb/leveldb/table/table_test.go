@@ -2,6 +2,7 @@ package table
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"testing"
 
@@ -110,5 +111,19 @@ func TestDamage(t *testing.T) {
 				t.Fatalf("byte %d, key %d: %q, %v", at, i, v, err)
 			}
 		}
+	}
+}
+
+// TestBlockOfLongKeys checks that a small block whose keys would take much memory is refused.
+func TestBlockOfLongKeys(t *testing.T) {
+	const n = 1 << 20
+	b := append([]byte{0}, binary.AppendUvarint(nil, n)...)
+	b = append(append(b, 0), make([]byte, n)...)
+	for range 300 {
+		b = append(binary.AppendUvarint(b, n), 0, 0)
+	}
+	b = append(b, 0, 0, 0, 0, 1, 0, 0, 0) // one restart
+	if _, err := decodeBlock(b); err == nil {
+		t.Error("300 MiB of keys in a block of 1 MiB")
 	}
 }
