@@ -159,10 +159,7 @@ func (m *Mux) accept() {
 		case err == nil:
 			select {
 			case m.pending <- struct{}{}:
-				m.tasks.Go(func() {
-					defer func() { <-m.pending }()
-					m.route(conn)
-				})
+				m.tasks.Go(func() { m.route(conn) })
 			default:
 				conn.Close()
 			}
@@ -178,7 +175,7 @@ func (m *Mux) accept() {
 	}
 }
 
-// route hands a connection to its group.
+// route hands a connection, which is pending, to its group.
 func (m *Mux) route(conn net.Conn) {
 	conn.SetReadDeadline(time.Now().Add(muxHeaderTime)) // before Close can set another
 	stop := make(chan struct{})
@@ -191,7 +188,9 @@ func (m *Mux) route(conn net.Conn) {
 		}
 	}()
 	var head [muxHeader]byte
-	if _, err := io.ReadFull(conn, head[:]); err != nil {
+	_, err := io.ReadFull(conn, head[:])
+	<-m.pending // not later: a group that accepts no connections must not stop the others
+	if err != nil {
 		conn.Close()
 		return
 	}

@@ -121,3 +121,34 @@ func TestMuxBoundsSilentConnections(t *testing.T) {
 		t.Error("silent connections are kept without a limit")
 	}
 }
+
+// TestMuxBeyondPending checks that connections which a group does not accept yet do not count against
+// those that have not sent their header.
+func TestMuxBeyondPending(t *testing.T) {
+	m, err := ListenMux("127.0.0.1:0", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	l := &muxLayer{mux: m, group: 7, replica: 1, conns: make(chan net.Conn), done: make(chan struct{})}
+	m.mu.Lock()
+	m.groups[7] = l
+	m.mu.Unlock()
+	conns := 0
+	for range muxPending + 76 {
+		conn, err := l.Dial(raft.ServerAddress(l.Addr().String()), 5*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		conns++
+	}
+	for range conns {
+		select {
+		case conn := <-l.conns:
+			defer conn.Close()
+		case <-time.After(20 * time.Second):
+			t.Fatal("a connection does not reach its group")
+		}
+	}
+}
