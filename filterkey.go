@@ -90,7 +90,7 @@ func (d *DB) openFilterKey() error {
 	default:
 		return err
 	}
-	d.secret, d.opts.secret = &secret, &secret
+	d.secret = &secret
 	d.opts.FilterReaders = slices.Concat(d.opts.FilterReaders, filter.KeyedReaders(secret))
 	if p := d.opts.RangeFilter; p != nil {
 		if keyed, err := filter.KeyedRange(p, secret); err == nil {

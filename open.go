@@ -46,7 +46,7 @@ func Open(dir string, o *Options) (*DB, error) {
 // newDB returns a DB that has read nothing from disk yet.
 func newDB(dir string, opts Options) *DB {
 	d := &DB{dir: dir, opts: opts, fs: opts.FS, gaps: gap.NewSet(opts.gapBytes)}
-	d.opener = tableOpener{fs: d.fs, dir: dir, opts: &d.opts, io: &d.blockIO, filters: &d.filters, indexes: &d.indexes}
+	d.opener = tableOpener{fs: d.fs, dir: dir, opts: &d.opts, secret: &d.secret, io: &d.blockIO, filters: &d.filters, indexes: &d.indexes}
 	d.opener.loaded = func() { d.filterManager.Changed() }
 	d.loader.stop, d.loader.done = make(chan struct{}), make(chan struct{})
 	d.opener.files = filecache.New(d.fs, opts.MaxOpenFiles, opts.MapBytes)

@@ -183,7 +183,6 @@ type Options struct {
 
 	prefixName   string               // Prefix.Name()
 	rangeReaders []filter.RangePolicy // open range filters
-	secret       *filter.Secret       // of keyed filters; nil: none
 	cacheGrows   bool                 // the block cache gets what filters and indexes leave of Memory
 
 	// Tests replace these.

@@ -50,11 +50,12 @@ type table struct {
 
 // tableOpener opens the tables of one directory.
 type tableOpener struct {
-	fs    vfs.FS
-	dir   string
-	opts  *Options
-	io    *sstable.BlockIO
-	files *filecache.Cache
+	fs     vfs.FS
+	dir    string
+	opts   *Options
+	secret **filter.Secret // DB.secret
+	io     *sstable.BlockIO
+	files  *filecache.Cache
 
 	filters *sstable.FilterPool
 	indexes *sstable.IndexPool
@@ -159,7 +160,7 @@ func (t *table) openReader() (*sstable.Reader, error) {
 		Path:     t.path,
 		Cache:    o.opts.BlockCache,
 		Policies: o.opts.FilterReaders,
-		Secret:   o.opts.secret,
+		Secret:   *o.secret,
 		IO:       o.io,
 		Prefix:   o.opts.Prefix,
 

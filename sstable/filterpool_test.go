@@ -555,3 +555,37 @@ func TestOffHeapLookups(t *testing.T) {
 		t.Errorf("%d bytes are outside the heap, %d of them unused, after all filters were released", off, unused)
 	}
 }
+
+// TestProveFilter checks that ProveFilter finds damage in a filter that is not in memory, reads a
+// filter once, and keeps nothing of it.
+func TestProveFilter(t *testing.T) {
+	data, _ := buildTable(t, numbered(20_000), &WriterOptions{Filter: filter.Ribbon(16)})
+	in := &countingReader{ReaderAt: bytes.NewReader(data)}
+	r, err := NewReader(in, int64(len(data)), &ReaderOptions{MaxFilterUnits: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	units := r.NumFilterUnits()
+	for i, want := range []int{units, 0} {
+		before := in.n.Load()
+		if err := r.ProveFilter(); err != nil {
+			t.Fatal(err)
+		}
+		if n := int(in.n.Load() - before); n != want || r.Filter() != nil {
+			t.Errorf("call %d makes %d reads, want %d", i, n, want)
+		}
+	}
+	if state, err := r.FilterStatus(); state != FilterOK || err != nil {
+		t.Error(state, err)
+	}
+	damaged := bytes.Clone(data)
+	h := r.filterUnits[1]
+	damaged[h.Offset+h.Length/2] ^= 1
+	r = openTable(t, damaged, &ReaderOptions{MaxFilterUnits: -1})
+	if err := r.ProveFilter(); err != nil {
+		t.Fatal(err)
+	}
+	if state, err := r.FilterStatus(); state != FilterDamaged || err == nil || r.NumFilterUnits() != 1 || units < 2 {
+		t.Errorf("%v, %v, %d units of %d", state, err, r.NumFilterUnits(), units)
+	}
+}

@@ -125,12 +125,12 @@ func (r *Reader) LoadFilterSteps(n int) error {
 }
 
 // ProveFilter reads and opens a filter that is not wholly in memory, and does not keep it: FilterStatus
-// then reports damage, an unknown family or another secret, as after LoadFilterSteps. The error is
-// one of the file.
+// then reports damage, an unknown family or another secret, as after LoadFilterSteps. It does so once.
+// The error is one of the file.
 func (r *Reader) ProveFilter() error {
 	r.filterMu.Lock()
 	defer r.filterMu.Unlock()
-	if n := len(r.filterUnits); n == 0 || r.held().steps == n*filter.StepsPerUnit(r.filterFamily) {
+	if n := len(r.filterUnits); r.proven || n == 0 || r.held().steps == n*filter.StepsPerUnit(r.filterFamily) {
 		return nil
 	}
 	var units [][]byte
@@ -148,6 +148,7 @@ func (r *Reader) ProveFilter() error {
 	if _, err := r.filterOpen(units); err != nil {
 		_ = r.lostFilter(err) // FilterStatus has it
 	}
+	r.proven = true
 	return nil
 }
 

@@ -91,6 +91,7 @@ type Reader struct {
 	filterUnits  []Handle
 	filterState  FilterState
 	filterErr    error
+	proven       bool // ProveFilter has read the filter
 }
 
 // MetaBlock is an entry of the metaindex.
