@@ -29,14 +29,17 @@ var (
 const (
 	// longMemory is the limit of the child's control group, on systems that have them.
 	longMemory = 192 << 20
-	// longSilence is how long the child may go without a sample.
+	// longSilence is how long the child may go without a sample, and a call without an end.
 	longSilence = 2 * time.Minute
+	// longPause is when a call may hang, so that the child is not killed before this is known.
+	longPause = 30 * time.Second
 )
 
 // sampleFields are what is recorded every few seconds.
 var sampleFields = []string{
 	"seconds", "rss_bytes", "heap_bytes", "descriptors", "goroutines", "tables", "files", "disk_bytes",
 	"gets", "writes", "get_p50_us", "get_p99_us", "write_p50_us", "write_p99_us",
+	"call_seconds", // how long the longest call that has not ended has taken so far
 }
 
 // TestLong has a database under mixed load in a process that is killed now and then, in a control
@@ -51,7 +54,7 @@ func TestLong(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := &longRun{self: self, dir: filepath.Join(t.TempDir(), "db"), begin: time.Now(), events: map[string]int{}}
+	run := &longRun{self: self, dir: filepath.Join(t.TempDir(), "db"), begin: time.Now(), silence: longSilence, pause: longPause, events: map[string]int{}}
 	if run.group, err = newMemoryGroup(longMemory); err != nil {
 		t.Logf("without a memory limit: %v", err)
 	} else {
@@ -94,6 +97,36 @@ func TestLong(t *testing.T) {
 	}
 }
 
+// TestLongHang checks that a child counts as hung if it prints nothing, and if it prints samples with
+// a call that does not end, even if its time is over.
+func TestLongHang(t *testing.T) {
+	sh, err := exec.LookPath("sh")
+	if err != nil {
+		t.Skip("it needs a shell")
+	}
+	row := strings.Repeat("0,", len(sampleFields)-2)
+	for name, c := range map[string]struct {
+		script string
+		hangs  bool
+	}{
+		"works":  {"while :; do echo sample " + row + "0; sleep 0.2; done", false},
+		"silent": {"exec sleep 60", true},
+		"stuck":  {"i=0; while :; do echo sample " + row + "$i; i=$((i+1)); sleep 1; done", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			child := filepath.Join(t.TempDir(), "child")
+			if err := os.WriteFile(child, []byte("#!"+sh+"\n"+c.script+"\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			run := &longRun{self: child, begin: time.Now(), silence: 6 * time.Second, pause: 2 * time.Second, events: map[string]int{}}
+			if err := run.life(4*time.Second, false); (err != nil) != c.hangs {
+				t.Errorf("after its life: %v", err)
+			}
+		})
+	}
+}
+
 // quarters returns the median of a field over an early quarter of the samples, which
 // leaves out the first eighth while the database fills up, and over the last quarter.
 func quarters(samples [][]float64, field int) (first, last float64) {
@@ -114,7 +147,9 @@ type longRun struct {
 	self, dir string
 	group     *memoryGroup
 	begin     time.Time
-	acked     int // entries of the ledger whose Put has returned
+	silence   time.Duration // longSilence
+	pause     time.Duration // longPause
+	acked     int           // entries of the ledger whose Put has returned
 	samples   [][]float64
 	events    map[string]int // the number of the child's events of each kind
 }
@@ -158,6 +193,7 @@ func (r *longRun) life(life time.Duration, trouble bool) error {
 	second := time.NewTicker(time.Second)
 	defer second.Stop()
 	lived, silent := time.Duration(0), time.Duration(0)
+	stuck := 0.0 // seconds
 	killed := false
 	for {
 		select {
@@ -173,18 +209,20 @@ func (r *longRun) life(life time.Duration, trouble bool) error {
 			}
 			if sampled {
 				silent = 0
+				stuck = r.samples[len(r.samples)-1][fieldIndex("call_seconds")]
 			}
 		case <-second.C:
 			lived, silent = lived+time.Second, silent+time.Second
-			if silent > longSilence {
+			if hung := silent + time.Duration(stuck)*time.Second; hung > r.silence {
 				_ = cmd.Process.Signal(syscall.SIGQUIT) // its goroutines go to stderr
 				time.Sleep(time.Second)
 				_ = cmd.Process.Kill()
 				for range lines {
 				}
-				return fmt.Errorf("the child has been silent for %v: %v\n%s", silent, cmd.Wait(), stderr.String())
+				return fmt.Errorf("the child has been silent for %v, and a call has taken %.0f s: %v\n%s", silent, stuck, cmd.Wait(), stderr.String())
 			}
-			if lived >= life && !killed {
+			// A child that may hang is not killed before it must have shown a sign of life.
+			if lived >= life && !killed && silent+time.Duration(stuck)*time.Second <= r.pause {
 				killed = true
 				_ = cmd.Process.Kill()
 			}

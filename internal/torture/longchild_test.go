@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/siftdb/sift"
@@ -74,14 +75,41 @@ type longLoad struct {
 	acked        int       // entries of the ledger whose Put has returned
 	gets, writes histogram
 
+	calls [2 + longClients]calls // of the ledger, of housekeeping and of the clients
+	outer calls                  // of session itself: Open and Close
+
 	mu sync.Mutex
 	db *sift.DB // nil while it is closed
+}
+
+// calls counts the calls of a goroutine, two each, to show when one does not end. It is odd during
+// a call.
+type calls struct {
+	n     atomic.Int64
+	seen  int64 // n when it was last looked at
+	still int   // how often it was looked at since then
+}
+
+func (c *calls) begin() { c.n.Add(1) }
+func (c *calls) end()   { c.n.Add(1) }
+func (c *calls) next()  { c.n.Add(2) } // ends a call and begins another
+
+// duration returns for how long the current call has taken, if it is asked every longInterval.
+func (c *calls) duration() time.Duration {
+	if n := c.n.Load(); n != c.seen || n%2 == 0 {
+		c.seen, c.still = n, 0
+	} else {
+		c.still++
+	}
+	return time.Duration(c.still) * longInterval
 }
 
 // session opens the database, checks the ledger and puts load on the database until an error of
 // the disk requires another session.
 func (l *longLoad) session() error {
+	l.outer.begin()
 	db, err := l.open()
+	l.outer.end()
 	if err != nil {
 		return err
 	}
@@ -95,7 +123,7 @@ func (l *longLoad) session() error {
 	}
 	for c := range longClients {
 		rng := rand.New(rand.NewPCG(uint64(os.Getpid()), uint64(time.Now().UnixNano())+uint64(c)))
-		loads = append(loads, func() error { return l.client(ctx, db, rng) })
+		loads = append(loads, func() error { return l.client(ctx, db, rng, &l.calls[2+c]) })
 	}
 	errs := make([]error, len(loads))
 	for i, load := range loads {
@@ -106,6 +134,8 @@ func (l *longLoad) session() error {
 	}
 	wg.Wait()
 	l.set(nil)
+	l.outer.begin()
+	defer l.outer.end()
 	return errors.Join(errors.Join(errs...), l.excuse(db.Close()))
 }
 
@@ -142,6 +172,7 @@ func (l *longLoad) open() (*sift.DB, error) {
 			return nil, err
 		}
 		fmt.Println("event failed open")
+		l.outer.next()
 		time.Sleep(100 * time.Millisecond)
 	}
 }
@@ -172,8 +203,12 @@ func (l *longLoad) look(db *sift.DB) error {
 
 // ledger writes synced entries, one after the other.
 func (l *longLoad) ledger(ctx context.Context, db *sift.DB) error {
+	calls := &l.calls[0]
 	for ctx.Err() == nil {
-		if err := db.Put(ledgerKey(l.acked), ledgerValue(l.acked), nil); err != nil {
+		calls.begin()
+		err := db.Put(ledgerKey(l.acked), ledgerValue(l.acked), nil)
+		calls.end()
+		if err != nil {
 			return err
 		}
 		l.acked++
@@ -187,19 +222,22 @@ func longKey(n int) []byte { return fmt.Appendf(nil, "user%08d", n*2) }
 
 // client reads and writes until ctx ends, with iterators and snapshots that stay open for a
 // while.
-func (l *longLoad) client(ctx context.Context, db *sift.DB, rng *rand.Rand) (err error) {
+func (l *longLoad) client(ctx context.Context, db *sift.DB, rng *rand.Rand, calls *calls) (err error) {
 	type held struct {
 		it    *sift.Iter
 		snap  *sift.Snapshot
 		until time.Time
 	}
 	var open []held
+	calls.begin()
+	defer calls.end()
 	defer func() {
 		for _, h := range open {
 			err = errors.Join(err, h.it.Close(), h.snap.Close())
 		}
 	}()
 	for ctx.Err() == nil {
+		calls.next()
 		n := int(math.Abs(rng.NormFloat64()) * longKeys / 4)
 		start := time.Now()
 		switch k := rng.IntN(1000); {
@@ -270,19 +308,27 @@ func (l *longLoad) housekeeping(ctx context.Context, db *sift.DB) error {
 			return nil
 		case <-time.After(20 * time.Second):
 		}
-		if i%4 == 3 {
-			if err := db.Compact(ctx, nil, nil); err != nil && ctx.Err() == nil {
-				return err
-			}
-		}
-		copied := l.dir + "-copy"
-		if err := os.RemoveAll(copied); err != nil {
-			return err
-		}
-		if err := db.Checkpoint(copied); err != nil {
+		if err := l.keepHouse(ctx, db, i%4 == 3); err != nil {
 			return err
 		}
 	}
+}
+
+func (l *longLoad) keepHouse(ctx context.Context, db *sift.DB, compact bool) error {
+	calls := &l.calls[1]
+	calls.begin()
+	defer calls.end()
+	if compact {
+		if err := db.Compact(ctx, nil, nil); err != nil && ctx.Err() == nil {
+			return err
+		}
+		calls.next()
+	}
+	copied := l.dir + "-copy"
+	if err := os.RemoveAll(copied); err != nil {
+		return err
+	}
+	return db.Checkpoint(copied)
 }
 
 // sample returns all fields but the first, separated by commas.
@@ -307,11 +353,16 @@ func (l *longLoad) sample() (string, error) {
 		}
 	}
 	l.mu.Unlock()
+	longest := l.outer.duration()
+	for i := range l.calls {
+		longest = max(longest, l.calls[i].duration())
+	}
 	g, w := l.gets.take(), l.writes.take()
 	fields := []float64{
 		float64(residentBytes()), float64(mem.HeapAlloc), float64(descriptors()), float64(runtime.NumGoroutine()),
 		float64(tables), float64(len(names)), float64(bytes), float64(g.count), float64(w.count),
 		g.quantile(0.5), g.quantile(0.99), w.quantile(0.5), w.quantile(0.99),
+		longest.Seconds(),
 	}
 	text := make([]string, len(fields))
 	for i, f := range fields {
