@@ -128,7 +128,7 @@ func (it *Iter) First() bool {
 	if gaps := it.inGap(nil); gaps != nil {
 		return it.forward(it.walkForward(it.startWalk(gaps, []byte{}, false)))
 	}
-	it.seek = base.AppendInternalKey(it.seek[:0], nil, it.lastOwn, base.KindSeek)
+	it.seek = base.AppendInternalKey(it.seek[:0], nil, it.lastOwn, base.KindAny)
 	it.in.First()
 	return it.forward(it.findNext(nil))
 }
@@ -166,11 +166,11 @@ func (it *Iter) SeekGE(key []byte) bool {
 	if gaps := it.inGap(key); gaps != nil {
 		return it.forward(it.walkForward(it.startWalk(gaps, key, false)))
 	}
-	seq := it.lastOwn
+	seq, kind := it.lastOwn, base.KindAny
 	if g := it.near.below; g != nil && bytes.Equal(key, g.To) {
-		seq = base.MaxSequence // growNear must also know of newer entries of key itself
+		seq, kind = base.MaxSequence, base.KindSeek // growNear must also know of newer entries of key itself
 	}
-	it.seek = base.AppendInternalKey(it.seek[:0], key, seq, base.KindSeek)
+	it.seek = base.AppendInternalKey(it.seek[:0], key, seq, kind)
 	it.in.SeekGE(it.seek)
 	return it.forward(it.findNext(nil))
 }

@@ -319,7 +319,7 @@ func (r *repairer) readTable(name string) error {
 	}
 	r.report.Tables++
 	r.bytes += size
-	r.inputs = append(r.inputs, reader.NewIter(&sstable.IterOptions{DontFillCache: true, Readahead: true, SkipDamaged: r.drop}))
+	r.inputs = append(r.inputs, reader.NewIter(&sstable.IterOptions{DontFillCache: true, Readahead: true, CheckOrder: true, SkipDamaged: r.drop}))
 	return nil
 }
 

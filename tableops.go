@@ -57,7 +57,7 @@ func eachTableOp(paths []string, yield func(Op) bool) (err error) {
 		if err != nil {
 			return err
 		}
-		tables = append(tables, r.NewIter(&sstable.IterOptions{DontFillCache: true, Readahead: true}))
+		tables = append(tables, r.NewIter(&sstable.IterOptions{DontFillCache: true, Readahead: true, CheckOrder: true}))
 	}
 	it := merge.New(tables...)
 	defer func() { err = errors.Join(err, it.Close()) }()

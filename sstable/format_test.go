@@ -390,8 +390,10 @@ func TestUnsupportedTables(t *testing.T) {
 	}
 	// An entry of a kind that only other engines have is neither returned nor treated as absent.
 	r := openTable(t, table(7, nil), nil)
-	if _, _, _, _, err := r.Get([]byte("k"), 5); !errors.Is(err, base.ErrUnsupported) {
-		t.Errorf("Get of an entry of kind 7: %v", err)
+	for _, seq := range []uint64{1, 2, base.MaxSequence, math.MaxUint64} { // that of the entry is 1
+		if _, _, _, _, err := r.Get([]byte("k"), seq); !errors.Is(err, base.ErrUnsupported) {
+			t.Errorf("Get at %d of an entry of kind 7: %v", seq, err)
+		}
 	}
 	it := r.NewIter(nil)
 	if it.First() || !errors.Is(it.Err(), base.ErrUnsupported) {
@@ -450,5 +452,28 @@ func TestReadHandle(t *testing.T) {
 		if h, err := readHandle(&c, tt.limit); (err == nil) != tt.ok || tt.ok && h != tt.h {
 			t.Errorf("%+v within %d bytes: %+v, %v", tt.h, tt.limit, h, err)
 		}
+	}
+}
+
+// TestUnknownKindHidesNothing checks that no older value is returned in place of an entry of an
+// unknown kind.
+func TestUnknownKindHidesNothing(t *testing.T) {
+	d := blockWriter{interval: 16}
+	for _, e := range []kv{{"k", 2, 7, ""}, {"k", 1, KindSet, "old"}} {
+		key := e.ikey()
+		d.add(key, d.shared(key), []byte(e.value))
+	}
+	var buf bytes.Buffer
+	w := NewWriter(&buf, nil)
+	w.handle, _ = w.writeBlock(d.finish(), false)
+	w.addIndexEntry(base.AppendInternalKey(nil, []byte("l"), base.MaxSequence, base.KindSeek))
+	meta := blockWriter{interval: 1}
+	var f footer
+	f.metaindex, _ = w.writeBlock(meta.finish(), false)
+	f.index, _ = w.writeBlock(w.index.finish(), false)
+	buf.Write(appendFooter(nil, f))
+	r := openTable(t, buf.Bytes(), nil)
+	if v, _, _, found, err := r.Get([]byte("k"), 2); !errors.Is(err, base.ErrUnsupported) {
+		t.Errorf("Get = %q, %t, %v", v, found, err)
 	}
 }

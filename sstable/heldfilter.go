@@ -93,9 +93,13 @@ func (r *Reader) FilterSteps() []int64 {
 	defer r.filterMu.Unlock()
 	var steps []int64
 	for i, u := range r.filterUnits {
-		before := 0
-		for step := range filter.StepsPerUnit(r.filterFamily) {
+		before, last := 0, filter.StepsPerUnit(r.filterFamily)-1
+		for step := range last + 1 {
 			size := filter.TrimmedSize(r.filterFamily, i, len(r.filterUnits), int(u.Length), step+1)
+			if step == last {
+				size = r.unitBufLen(i) // a whole unit is read in place, with its trailer
+			}
+			size = max(size, before)
 			steps = append(steps, int64(size-before))
 			before = size
 		}

@@ -20,6 +20,9 @@ type IterOptions struct {
 	// Readahead makes the iterator read ahead from the first block. By default it reads ahead
 	// only once it moves forward from block to block.
 	Readahead bool
+	// CheckOrder makes entries that are out of order or in the wrong block an error, like other
+	// damage, when the iterator moves forward.
+	CheckOrder bool
 	// SkipDamaged, if not nil, is called with the error of each damaged block, and the iterator
 	// continues after the block. It may already have returned entries of the block. I/O errors
 	// still stop the iterator.
@@ -45,6 +48,11 @@ type Iter struct {
 	key   []byte
 	valid bool
 	err   error
+
+	// For CheckOrder.
+	before      []byte // the previous key
+	separator   []byte // of block separatorOf-1
+	separatorOf int
 
 	// The entries of a restart interval, for backward iteration.
 	back     []backEntry
@@ -229,10 +237,34 @@ func (it *Iter) Next() bool {
 		it.valid = false
 		return it.firstFrom(it.i + 1)
 	}
-	if err := it.decode(it.e.end); err != nil {
+	if it.opts.CheckOrder {
+		it.before = append(it.before[:0], it.key...)
+	}
+	err := it.decode(it.e.end)
+	if err == nil && it.opts.CheckOrder {
+		err = it.checkOrder()
+	}
+	if err != nil {
 		return it.damaged(err) && it.firstFrom(it.i+1)
 	}
 	return true
+}
+
+// checkOrder returns an error unless the current key comes after the one before it, and belongs to
+// the block. initDataBlock has checked the first key of the block.
+func (it *Iter) checkOrder() error {
+	if it.separatorOf != it.i+1 {
+		var buf separatorBuf
+		it.separator = append(it.separator[:0], it.x.separator(&buf, it.i)...)
+		it.separatorOf = it.i + 1
+	}
+	switch {
+	case base.CompareInternal(it.before, it.key) >= 0:
+		return errKeyOrder
+	case base.CompareInternal(it.key, it.separator) > 0:
+		return errBlockMissing
+	}
+	return nil
 }
 
 // Prev moves to the previous entry. It does nothing if the iterator is not Valid.

@@ -19,7 +19,7 @@ func (r *Reader) Prefetch(userKey []byte, seq uint64) bool {
 	if x == nil {
 		return false
 	}
-	i := x.find(userKey, base.Trailer(min(seq, base.MaxSequence), base.KindSeek))
+	i := x.find(userKey, targetTrailer(seq))
 	return i == x.numBlocks() || x.isCached(i) || r.prefetch(x.handle(i))
 }
 

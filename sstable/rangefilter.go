@@ -59,36 +59,29 @@ const numberLen = 8
 // lie within one prefix. But it is never shorter than the common prefix of all keys, unless fewer
 // than 8 bytes would follow.
 func (k *rangeKeys) splitAt() int {
-	var lengths, differ []int // number of keys by length, and by the position where they first differ from the previous key
-	count := func(counts *[]int, n int) {
-		for len(*counts) <= n {
-			*counts = append(*counts, 0)
-		}
-		(*counts)[n]++
-	}
+	n := len(k.ends)
+	lengths := make([]int, 0, n)
+	differ := make([]int, 0, n) // where keys first differ from the previous one
 	var last []byte
 	common := -1
 	k.each(func(key []byte) {
-		count(&lengths, len(key))
+		lengths = append(lengths, len(key))
 		if common < 0 {
 			common = len(key)
 		} else {
-			n := base.CommonPrefix(last, key)
-			common = min(common, n)
-			count(&differ, n)
+			d := base.CommonPrefix(last, key)
+			common = min(common, d)
+			differ = append(differ, d)
 		}
 		last = key
 	})
-	most := len(lengths) - 1
-	for longer := lengths[most]; longer <= len(k.ends)/20; longer += lengths[most] {
-		most--
-	}
-	at := 0
-	for prefixes := 1; at < most-numberLen; at++ {
-		if at < len(differ) {
-			prefixes += differ[at]
-		}
-		if prefixes > (len(k.ends)+1)/2 {
+	slices.Sort(lengths)
+	slices.Sort(differ)
+	most := lengths[n-1-n/20]
+	at := max(0, most-numberLen)
+	for i, d := range differ {
+		if prefixes := i + 2; prefixes > (n+1)/2 { // if they have d bytes
+			at = min(at, d)
 			break
 		}
 	}

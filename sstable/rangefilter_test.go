@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -356,4 +357,19 @@ type countingReaderAt struct {
 func (c *countingReaderAt) ReadAt(b []byte, at int64) (int, error) {
 	c.reads++
 	return c.r.ReadAt(b, at)
+}
+
+// TestSplitAtMemory checks that the memory of splitAt does not depend on the length of keys.
+func TestSplitAtMemory(t *testing.T) {
+	var k rangeKeys
+	long := bytes.Repeat([]byte("k"), 16<<20)
+	k.add(long)
+	k.add(append(long, 'x'))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	at := k.splitAt()
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 1<<20 || at == 0 {
+		t.Errorf("%d bytes for two keys of 16 MiB, split at %d", n, at)
+	}
 }

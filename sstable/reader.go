@@ -304,7 +304,7 @@ func (r *Reader) Get(userKey []byte, seq uint64) (value []byte, kind Kind, entry
 // until buf is used again or released. Successive lookups in the same block with the same buffer
 // read the block once. GetIn allocates memory only for the cache, and for the buffer.
 func (r *Reader) GetIn(buf *Buffer, userKey []byte, seq uint64) (value []byte, kind Kind, entrySeq uint64, found bool, err error) {
-	trailer := base.Trailer(min(seq, base.MaxSequence), base.KindSeek)
+	trailer := targetTrailer(seq)
 	x := r.index.Load()
 	if x == nil {
 		if x, err = r.reloadIndex(); err != nil {
@@ -330,6 +330,15 @@ func (r *Reader) GetIn(buf *Buffer, userKey []byte, seq uint64) (value []byte, k
 		}
 	}
 	return nil, 0, 0, false, nil
+}
+
+// targetTrailer returns the trailer to search for: it sorts before those of all entries with a sequence
+// number of at most seq, including those of unknown kinds, so that lookup reports these.
+func targetTrailer(seq uint64) uint64 {
+	if seq >= base.MaxSequence {
+		return firstTrailer // as in separators: a larger one would make lookups read the block before
+	}
+	return base.Trailer(seq, base.KindAny)
 }
 
 // lookup is get with an error for entries of unknown kinds.

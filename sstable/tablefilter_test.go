@@ -2,12 +2,14 @@ package sstable
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/base"
@@ -104,7 +106,7 @@ func TestFilterUnits(t *testing.T) {
 		t.Fatalf("%d units, %d bytes", info.FilterUnits, info.FilterBytes)
 	}
 	r := openTable(t, data, &ReaderOptions{Policies: []filter.Policy{hashList{}}, MaxFilterUnits: 5})
-	if r.HeldFilterSteps() != 5 || r.NumFilterUnits() != 31 || r.FilterSteps()[3] != 8 || r.FilterSteps()[30] != 1 || r.FilterFamily() != "test.hashes" {
+	if r.HeldFilterSteps() != 5 || r.NumFilterUnits() != 31 || r.FilterSteps()[3] != 8+blockTrailerLen || r.FilterSteps()[30] != 1+blockTrailerLen || r.FilterFamily() != "test.hashes" {
 		t.Fatalf("%d of %d units", r.HeldFilterSteps(), r.NumFilterUnits())
 	}
 	if none := openTable(t, data, &ReaderOptions{Policies: []filter.Policy{hashList{}}, MaxFilterUnits: -1}); none.Filter() != nil || none.NumFilterUnits() != 31 {
@@ -313,8 +315,8 @@ func TestFilterSteps(t *testing.T) {
 	for i := range 12 {
 		sums[i+1] = sums[i] + r.FilterSteps()[i]
 	}
-	if sums[12] != int64(info.FilterBytes) {
-		t.Errorf("all steps take %d bytes, the filter %d", sums[12], info.FilterBytes)
+	if trailers := int64(info.FilterUnits * blockTrailerLen); sums[12] != int64(info.FilterBytes)+trailers {
+		t.Errorf("all steps take %d bytes, the filter %d, its trailers %d", sums[12], info.FilterBytes, trailers)
 	}
 	stop := probeMeanwhile(t, r, list)
 	falsePositives := func() (n int) {
@@ -474,5 +476,44 @@ func TestNumFilters(t *testing.T) {
 		if n := numFilters(meta); n != c.want {
 			t.Errorf("%q: %d filters, want %d", c.names, n, c.want)
 		}
+	}
+}
+
+// TestFilterStepsAreEnough checks that a filter fits in the sum of its steps.
+func TestFilterStepsAreEnough(t *testing.T) {
+	for _, p := range []filter.Policy{filter.Bloom(10), filter.Fuse(8), filter.Ribbon(16)} {
+		data, _ := buildTable(t, numbered(30_000), &WriterOptions{Filter: p})
+		var pool FilterPool
+		r := openTable(t, data, &ReaderOptions{FilterPool: &pool, MaxFilterUnits: -1})
+		var sum int64
+		for n, bytes := range r.FilterSteps() {
+			sum += bytes
+			pool.SetLimit(max(sum, 1))
+			if err := r.LoadFilterSteps(n + 1); err != nil || pool.HeldBytes() > sum {
+				t.Fatalf("%s: %d steps in %d bytes: %v, %d held", p.Name(), n+1, sum, err, pool.HeldBytes())
+			}
+			if err := r.LoadFilterSteps(0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestVerifyReportsWithoutLocks checks that report may call methods of the reader.
+func TestVerifyReportsWithoutLocks(t *testing.T) {
+	data, _ := buildTable(t, numbered(1000), &WriterOptions{Filter: filter.Bloom(10)})
+	r := openTable(t, data, nil)
+	data[r.filterUnits[0].Offset] ^= 1
+	faults, done := 0, make(chan error, 1)
+	go func() {
+		done <- r.Verify(context.Background(), func(error) { faults++; r.FilterStatus(); r.FilterUnits() })
+	}()
+	select {
+	case err := <-done:
+		if faults != 1 || err != nil {
+			t.Errorf("%d faults, %v", faults, err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("Verify waits for a lock that it holds")
 	}
 }

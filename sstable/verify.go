@@ -130,25 +130,32 @@ func (b *block) walk(fn func(e entry, key []byte) error) error {
 // openFilter reads the filters from the file again, including all units of the key filter.
 func (v *verifier) openFilter() {
 	r := v.r
+	var faults []error
+	found := func(err error) { faults = append(faults, err) }
+	defer func() { // without the lock, since report may call methods of the reader
+		for _, err := range faults {
+			v.report(err)
+		}
+	}()
 	r.filterMu.Lock()
 	defer r.filterMu.Unlock()
 	if r.metaErr == nil {
 		if err := r.loadRange(&v.ranges); err != nil && !errors.Is(err, filter.ErrUnknownFamily) {
-			v.report(err)
+			found(err)
 		}
 	}
 	if r.filterState == FilterDamaged && r.metaErr == nil {
-		v.report(r.filterErr)
+		found(r.filterErr)
 	}
 	if held, ok := r.held().reader.(*levelDBFilter); ok {
 		// NewReader read the filter in memory; this checks the file.
 		block, err := r.readBlock(held.at, "filter block")
 		if err != nil {
-			v.report(err)
+			found(err)
 		} else if f, ok := newLevelDBFilter(v.x, r.filterFamily, block); ok {
 			v.filter, v.filterAt = f, held.at
 		} else {
-			v.report(r.corrupt(held.at, "filter block", errLevelDBFilter))
+			found(r.corrupt(held.at, "filter block", errLevelDBFilter))
 		}
 		return
 	}
@@ -160,7 +167,7 @@ func (v *verifier) openFilter() {
 	for i := range r.filterUnits {
 		u, err := r.readFilterUnit(i, filter.AlignedBytes(r.unitBufLen(i)))
 		if err != nil {
-			v.report(err)
+			found(err)
 			return
 		}
 		units = append(units, u)
@@ -170,7 +177,7 @@ func (v *verifier) openFilter() {
 		return
 	}
 	if err != nil {
-		v.report(r.corrupt(r.filterUnits[0], "filter block", err))
+		found(r.corrupt(r.filterUnits[0], "filter block", err))
 		return
 	}
 	v.filter = f

@@ -44,8 +44,9 @@ const (
 	// indexRestartInterval is the restart interval of the index. LevelDB writes 1 and reads any;
 	// with more, separators are prefix-compressed.
 	indexRestartInterval = 16
-	// maxEntryLen is the maximum length of key and value together.
-	maxEntryLen = 1 << 30
+	// maxEntryLen is the maximum length of key and value together: the longest entry that a block
+	// can have, since compactions write what other engines wrote.
+	maxEntryLen = maxBlockLen - 64
 )
 
 var errFinished = errors.New("sstable: the writer is finished")
@@ -110,7 +111,8 @@ func NewWriter(w io.Writer, o *WriterOptions) *Writer {
 
 // Add adds an entry, which must be after the previous one in the order of internal keys: user keys
 // ascend, and the sequence numbers of a user key descend. Key and value together are limited to
-// 1 GiB, and seq to 56 bits. The value of a tombstone is ignored. Add copies userKey and value.
+// 128 bytes less than 2 GiB, and seq to 56 bits. The value of a tombstone is ignored. Add copies
+// userKey and value.
 func (w *Writer) Add(userKey []byte, seq uint64, kind Kind, value []byte) error {
 	if w.err != nil {
 		return w.err

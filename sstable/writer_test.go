@@ -48,10 +48,12 @@ func TestAddErrors(t *testing.T) {
 			t.Errorf("%s: Finish returns %v", c.desc, err2)
 		}
 	}
-	long := make([]byte, maxEntryLen+1) // its pages are never touched
-	for _, e := range []struct{ key, value []byte }{{long, nil}, {nil, long}, {[]byte("c"), long[:maxEntryLen]}} {
-		if err := NewWriter(&bytes.Buffer{}, nil).Add(e.key, 1, KindSet, e.value); err == nil {
-			t.Errorf("a key of %d bytes and a value of %d were added", len(e.key), len(e.value))
+	if math.MaxInt > math.MaxInt32 {
+		long := make([]byte, maxEntryLen+1) // its pages are never touched
+		for _, e := range []struct{ key, value []byte }{{long, nil}, {nil, long}, {[]byte("c"), long[:maxEntryLen]}} {
+			if err := NewWriter(&bytes.Buffer{}, nil).Add(e.key, 1, KindSet, e.value); err == nil {
+				t.Errorf("a key of %d bytes and a value of %d were added", len(e.key), len(e.value))
+			}
 		}
 	}
 	w := NewWriter(&bytes.Buffer{}, nil)
@@ -485,5 +487,20 @@ func TestFilterTooLong(t *testing.T) {
 	}
 	if info, err := w.Finish(); err != nil || info.FilterErr == nil || info.Properties.FilterUnits != 0 {
 		t.Errorf("%v, %v: no reader accepts such a block", info, err)
+	}
+}
+
+// TestLargeForeignEntry checks that an entry of more than 1 GiB can be written: other engines write
+// such entries, and compactions write them again.
+func TestLargeForeignEntry(t *testing.T) {
+	if testing.Short() || math.MaxInt == math.MaxInt32 {
+		t.Skip("it takes 3 GiB of memory")
+	}
+	w := NewWriter(io.Discard, &WriterOptions{DisableCompression: true})
+	if err := w.Add([]byte("k"), 1, KindSet, make([]byte, 1<<30+1)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Finish(); err != nil {
+		t.Error(err)
 	}
 }
