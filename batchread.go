@@ -72,7 +72,9 @@ func (b *Batch) Load(data []byte) error {
 		return fmt.Errorf("%w: more than %d bytes", ErrBatchTooLarge, maxBatchBytes)
 	}
 	room := 0
-	_, count, err := wal.DecodeBatch(data, func(_ uint64, _ base.Kind, key, value []byte) error {
+	b.data = append(b.data, data...)
+	clear(b.data[:min(len(data), wal.BatchCountOffset)])
+	_, count, err := wal.DecodeBatch(b.data, func(_ uint64, _ base.Kind, key, value []byte) error {
 		n := memtable.EntrySize(len(key), len(value))
 		if n > memtable.MaxCapacity-room {
 			return fmt.Errorf("%w: more than %d bytes in memory", ErrBatchTooLarge, memtable.MaxCapacity)
@@ -80,13 +82,14 @@ func (b *Batch) Load(data []byte) error {
 		room += n
 		return nil
 	})
+	if err != nil {
+		b.Reset()
+	}
 	if errors.Is(err, ErrBatchTooLarge) {
 		return err
 	} else if err != nil {
 		return fmt.Errorf("sift: %w: %w", ErrCorruption, err)
 	}
-	b.data = append(b.data, data...)
-	clear(b.data[:wal.BatchCountOffset])
 	b.count, b.room = count, room
 	return nil
 }

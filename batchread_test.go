@@ -1,6 +1,7 @@
 package sift
 
 import (
+	"bytes"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -140,4 +141,17 @@ func FuzzBatchLoad(f *testing.F) {
 			t.Fatalf("%x: %d operations, rebuilt: %d", data, b.Len(), c.Len())
 		}
 	})
+}
+
+// TestBatchLoadSequence checks that Load ignores the sequence number, whatever it is.
+func TestBatchLoadSequence(t *testing.T) {
+	var b, c Batch
+	b.Put([]byte("k"), []byte("v"))
+	data := bytes.Clone(b.Dump())
+	for i := range 8 {
+		data[i] = 0xff
+	}
+	if err := c.Load(data); err != nil || c.Len() != 1 || !bytes.Equal(c.Dump(), b.Dump()) {
+		t.Errorf("%d operations, %v", c.Len(), err)
+	}
 }

@@ -35,7 +35,7 @@ type CheckReport struct {
 // a lookup of each key finds what a scan finds. It takes the lock like a read-only Open, and
 // changes nothing, except that it may create a missing LOCK file. It returns an error only if it
 // cannot continue, such as ctx.Err(), ErrLocked or ErrNotExist; faults are not errors.
-func Check(ctx context.Context, dir string, o *Options, fault func(error)) (CheckReport, error) {
+func Check(ctx context.Context, dir string, o *Options, fault func(error)) (report CheckReport, err error) {
 	opts, err := o.resolve()
 	if err != nil {
 		return CheckReport{}, err
@@ -45,23 +45,39 @@ func Check(ctx context.Context, dir string, o *Options, fault func(error)) (Chec
 	if o == nil || o.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler) // everything is in the report or goes to fault
 	}
-	var report CheckReport
 	count := func(err error) {
 		report.Faults++
 		fault(err)
 	}
 	d := newDB(dir, opts)
+	if err := d.mustExist(); err != nil {
+		return report, err
+	}
+	lock, err := opts.lockDir(dir, false)
+	if err != nil {
+		return report, err
+	}
+	defer func() {
+		if cerr := lock.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	if opts.Lock == nil { // a failed open would release its own
+		d.opts.Lock = &DirLock{dir: dir, closer: lock}
+	}
 	err = d.open()
 	switch {
 	case errors.Is(err, ErrCorruption) || errors.Is(err, ErrUnsupported):
 		count(err)
-		return report, checkFiles(ctx, d, &report, count)
+		err = checkFiles(ctx, d, &report, count)
+		return report, err
 	case err != nil:
 		return report, err
 	}
 	defer d.Close()
 	c := checker{d: d, state: d.state.Load(), report: &report, fault: count}
-	return report, c.run(ctx)
+	err = c.run(ctx)
+	return report, err
 }
 
 // checker is the state of a Check.

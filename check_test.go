@@ -198,3 +198,30 @@ func TestCheckKeyedNotes(t *testing.T) {
 		}
 	}
 }
+
+// TestCheckKeepsLock checks that Check holds the lock while it reads the files of a database that
+// cannot be opened.
+func TestCheckKeepsLock(t *testing.T) {
+	mem := vfstest.NewMem()
+	o := uncached(mem)
+	db := mustOpen(t, "db", o)
+	loadKeys(t, db, 100)
+	mustClose(t, db)
+	writeFile(t, mem, filepath.Join("db", "CURRENT"), []byte("x"))
+	tried := false
+	_, err := Check(context.Background(), "db", o, func(error) {
+		if tried {
+			return
+		}
+		tried = true
+		if _, err := Repair("db", o); !errors.Is(err, ErrLocked) {
+			t.Errorf("Repair during Check: %v", err)
+		}
+	})
+	if err != nil || !tried {
+		t.Error(tried, err)
+	}
+	if report, err := Repair("db", o); err != nil || report.Entries != 100 {
+		t.Errorf("Repair after Check: %+v, %v", report, err)
+	}
+}

@@ -104,7 +104,7 @@ func (d *DB) writeSorted(ctx context.Context, ops iter.Seq2[Op, error], seq uint
 	version := d.refVersion()
 	defer d.releaseVersion(version)
 	level = max(version.Deepest, 1)
-	input := newSortedOps(ops, seq)
+	input := newSortedOps(ctx, ops, seq)
 	cfg := d.compactConfig()
 	metas, stats, err := d.runJob(ctx, &compact.Job{
 		Input:        input,
@@ -171,10 +171,14 @@ func (d *DB) discardTables(metas []*manifest.TableMeta) {
 	d.discard(metas, paths)
 }
 
+// maxIngestEntry is the maximum length of key and value together.
+const maxIngestEntry = 1 << 30
+
 // sortedOps is a base.Iterator over operations, as entries with one sequence number. It can only
 // move forward.
 type sortedOps struct {
 	base.Iterator // nil: its other methods are not called
+	ctx           context.Context
 	seq           uint64
 	next          func() (Op, error, bool)
 	stop          func()
@@ -183,8 +187,8 @@ type sortedOps struct {
 	err           error
 }
 
-func newSortedOps(ops iter.Seq2[Op, error], seq uint64) *sortedOps {
-	o := &sortedOps{seq: seq}
+func newSortedOps(ctx context.Context, ops iter.Seq2[Op, error], seq uint64) *sortedOps {
+	o := &sortedOps{ctx: ctx, seq: seq}
 	o.next, o.stop = iter.Pull2(ops)
 	return o
 }
@@ -195,12 +199,19 @@ func (o *sortedOps) First() bool { return o.Next() }
 // Next implements base.Iterator.
 func (o *sortedOps) Next() bool {
 	op, err, ok := o.next()
+	if ok && err == nil {
+		err = o.ctx.Err()
+	}
 	if !ok || err != nil {
 		o.err = err
 		return false
 	}
 	if o.key != nil && bytes.Compare(base.UserKey(o.key), op.Key) >= 0 {
 		o.err = fmt.Errorf("sift: Ingest: key %q does not come after %q", op.Key, base.UserKey(o.key))
+		return false
+	}
+	if len(op.Key) > maxIngestEntry || len(op.Value) > maxIngestEntry-len(op.Key) {
+		o.err = fmt.Errorf("sift: Ingest: key and value of %d and %d bytes are too long", len(op.Key), len(op.Value))
 		return false
 	}
 	kind := base.KindSet

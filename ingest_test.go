@@ -543,3 +543,27 @@ func TestIngestBesideOthers(t *testing.T) {
 	done()
 	wg.Wait()
 }
+
+// TestIngestEndsAtNextOp checks that an Ingest whose context ends requests no further operations.
+func TestIngestEndsAtNextOp(t *testing.T) {
+	db, err := sift.OpenMemory(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	n := 0
+	err = db.Ingest(ctx, func(yield func(sift.Op, error) bool) {
+		for n = 1; n <= 200; n++ {
+			if n == 2 {
+				cancel()
+			}
+			if !yield(sift.Op{Key: fmt.Appendf(nil, "%03d", n)}, nil) {
+				return
+			}
+		}
+	})
+	if !errors.Is(err, context.Canceled) || n > 2 {
+		t.Errorf("%d operations, %v", n, err)
+	}
+}
