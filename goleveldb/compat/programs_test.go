@@ -193,11 +193,19 @@ func events(log []byte, f func(e event, line string)) {
 	}
 }
 
-// outcomes counts tests and subtests, and lists those that failed. A package that fails
-// without a failed test is listed by its name.
+// outcomes counts tests and subtests, and lists those that failed. A test that did not end, because
+// its process did, has failed. A package that fails without a failed test is listed by its name.
 func outcomes(log []byte) (passed, skipped int, failed []string) {
+	type id struct{ pkg, test string }
+	running := map[id]bool{}
 	byPackage := map[string]int{}
 	events(log, func(e event, _ string) {
+		switch e.Action {
+		case "run":
+			running[id{e.Package, e.Test}] = true
+		case "pass", "skip", "fail":
+			delete(running, id{e.Package, e.Test})
+		}
 		switch {
 		case e.Test != "" && e.Action == "pass":
 			passed++
@@ -210,8 +218,28 @@ func outcomes(log []byte) (passed, skipped int, failed []string) {
 			failed = append(failed, e.Package)
 		}
 	})
+	for r := range running {
+		failed = append(failed, r.test+" (did not end)")
+	}
 	slices.Sort(failed)
 	return passed, skipped, failed
+}
+
+// TestOutcomesOfCrash checks that a test during which its process ends counts as failed, even if
+// another test of its package has failed before.
+func TestOutcomesOfCrash(t *testing.T) {
+	log := `{"Action":"run","Package":"p","Test":"TestA"}
+{"Action":"fail","Package":"p","Test":"TestA"}
+{"Action":"run","Package":"p","Test":"TestB"}
+{"Action":"pass","Package":"p","Test":"TestB"}
+{"Action":"run","Package":"p","Test":"TestC"}
+{"Action":"output","Package":"p","Test":"TestC","Output":"fatal error: all goroutines are asleep - deadlock!\n"}
+{"Action":"fail","Package":"p"}
+`
+	passed, _, failed := outcomes([]byte(log))
+	if passed != 1 || !slices.Equal(failed, []string{"TestA", "TestC (did not end)"}) {
+		t.Errorf("%d passed, failed: %q", passed, failed)
+	}
 }
 
 // readable returns the last lines of the output of a failed run.

@@ -2,6 +2,7 @@ package leveldb
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"sync/atomic"
@@ -281,7 +282,7 @@ func TestWriteBuffer(t *testing.T) {
 // TestCompactionL0Trigger checks that level 0 may hold as many bytes as with goleveldb at the same
 // trigger, although memtables are smaller.
 func TestCompactionL0Trigger(t *testing.T) {
-	for trigger, want := range map[int]int{0: 4 * memtablesPerBuffer, 7: 7 * memtablesPerBuffer} {
+	for trigger, want := range map[int]int{0: 4 * memtablesPerBuffer, 7: 7 * memtablesPerBuffer, math.MaxInt/2 + 1: 1000} {
 		so, blocks := storeOptions(&opt.Options{CompactionL0Trigger: trigger}, storage.NewMemStorage())
 		blocks.release()
 		if so.L0Tables != want {

@@ -47,7 +47,7 @@ func storeOptions(o *opt.Options, stor storage.Storage) (so *sift.Options, block
 		BlockBytes:         clamp(o.GetBlockSize(), 64, 4<<20),
 		LevelBaseBytes:     max(o.GetCompactionTotalSize(1), 1<<10),
 		LevelMultiplier:    10,
-		L0Tables:           clamp(memtablesPerBuffer*o.GetCompactionL0Trigger(), 1, 1000),
+		L0Tables:           clamp(memtablesPerBuffer*clamp(o.GetCompactionL0Trigger(), 0, 1000), 1, 1000),
 		MapBytes:           -1,
 		MaxOpenFiles:       max(o.GetOpenFilesCacheCapacity(), 1),
 		DisableCompression: o.GetCompression() == opt.NoCompression,

@@ -2,6 +2,7 @@ package leveldb
 
 import (
 	"bytes"
+	"encoding/binary"
 	stderrors "errors"
 	"fmt"
 	"maps"
@@ -234,4 +235,34 @@ func TestTransactionAboveBatch(t *testing.T) {
 		}
 	}
 	sameAs(t, "the database", db.NewIterator(nil, nil), want)
+}
+
+// TestTransactionOfLongKeys checks that a transaction can be read and committed whose runs have an
+// index of more than 256 MiB.
+func TestTransactionOfLongKeys(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes 0.8 GiB of memory")
+	}
+	db, err := Open(storage.NewMemStorage(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	tr, err := db.OpenTransaction()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := make([]byte, 1<<20)
+	for i := range 260 {
+		binary.BigEndian.PutUint32(key, uint32(i))
+		if err := tr.Put(key, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if has, err := tr.Has(key, nil); !has || err != nil {
+		t.Errorf("Has: %t, %v", has, err)
+	}
+	if err := tr.Commit(); err != nil {
+		t.Error(err)
+	}
 }

@@ -3,6 +3,7 @@ package leveldb
 import (
 	"bytes"
 	"encoding/binary"
+	"io"
 	"iter"
 	"slices"
 	"sync/atomic"
@@ -190,7 +191,15 @@ func (o *txWrites) writeRun(it iterator.Iterator, tier int) (r *run, err error) 
 	if err != nil {
 		return nil, err
 	}
-	reader, err := table.NewReader(in, int64(w.BytesLen()), fd, nil, nil, runOptions)
+	size, err := in.Seek(0, io.SeekEnd)
+	var reader *table.Reader
+	if err == nil {
+		reader, err = table.NewReader(in, size, fd, nil, nil, runOptions)
+	}
+	if err == nil {
+		// NewReader reports damage only later, when what was written here is no longer elsewhere.
+		_, err = reader.OffsetOf(appendEntry(nil, nil, 0))
+	}
 	if err != nil {
 		in.Close()
 		return nil, err

@@ -70,9 +70,9 @@ type entry struct{ key, value []byte }
 
 var errBlock = errors.New("malformed block")
 
-// maxBlockKeys bounds the total length of the keys of a block, which are decoded together: a small
-// block could claim any amount of shared bytes.
-const maxBlockKeys = 256 << 20
+// maxBlockShared bounds how many bytes all keys of a block share with the keys before them. A block is
+// decoded as a whole, and a small one could claim any amount; all other bytes are in the block.
+const maxBlockShared = 256 << 20
 
 // decodeBlock returns the entries of a block. Values alias data. An entry is three varints (the
 // number of bytes that its key shares with the previous one, the number of its other bytes, and the
@@ -88,7 +88,7 @@ func decodeBlock(data []byte) (entries []entry, err error) {
 	}
 	data = data[:uint64(len(data))-restarts*4-4]
 	var last []byte
-	total := uint64(0)
+	totalShared := uint64(0)
 	for len(data) > 0 {
 		var field [3]uint64
 		for i := range field {
@@ -102,7 +102,7 @@ func decodeBlock(data []byte) (entries []entry, err error) {
 		if shared > uint64(len(last)) || unshared > uint64(len(data)) || valueLen > uint64(len(data))-unshared {
 			return nil, errBlock
 		}
-		if total += shared + unshared; total > maxBlockKeys {
+		if totalShared += shared; totalShared > maxBlockShared {
 			return nil, errBlock
 		}
 		key := append(append(make([]byte, 0, shared+unshared), last[:shared]...), data[:unshared]...)

@@ -191,7 +191,7 @@ func (r *Reader) readBlock(h handle, kind string) ([]byte, error) {
 		return data, nil
 	case snappyBlock:
 		n, err := snappy.DecodedLen(data)
-		if err == nil && n > 64*len(data)+64 { // snappy does not compress that well
+		if err == nil && uint64(n) > 64*uint64(len(data))+64 { // snappy does not compress that well
 			err = snappy.ErrTooLarge
 		}
 		if err == nil {

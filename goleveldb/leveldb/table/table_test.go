@@ -114,6 +114,21 @@ func TestDamage(t *testing.T) {
 	}
 }
 
+// TestBlockOfManyLongKeys checks that a block is read whose keys are long but share nothing, such as
+// an index of long keys.
+func TestBlockOfManyLongKeys(t *testing.T) {
+	w := blockWriter{interval: 1}
+	key := make([]byte, 1<<20)
+	const n = 260
+	for i := range n {
+		binary.BigEndian.PutUint32(key, uint32(i))
+		w.add(key, nil)
+	}
+	if entries, err := decodeBlock(w.finish()); err != nil || len(entries) != n {
+		t.Errorf("%d entries of %d: %v", len(entries), n, err)
+	}
+}
+
 // TestBlockOfLongKeys checks that a small block whose keys would take much memory is refused.
 func TestBlockOfLongKeys(t *testing.T) {
 	const n = 1 << 20
