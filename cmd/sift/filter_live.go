@@ -290,19 +290,21 @@ func (e *env) eachBatch(what string, fn func(first int64, lines []string) error)
 	defer p.done()
 	in := newLineReader(e.input())
 	var batch []string
+	bytes := 0
 	for {
 		line, err := in.next()
 		if err == nil {
 			batch = append(batch, string(line))
+			bytes += len(line)
 		}
 		if err != nil && err != io.EOF {
 			return fmt.Errorf("%w after line %d", err, in.line)
 		}
-		if len(batch) == 4096 || err == io.EOF && len(batch) > 0 {
+		if len(batch) == 4096 || bytes >= 1<<20 || err == io.EOF && len(batch) > 0 {
 			if err := fn(in.line-int64(len(batch))+1, batch); err != nil {
 				return err
 			}
-			batch = batch[:0]
+			batch, bytes = batch[:0], 0
 			p.set(in.bytes)
 		}
 		if err == io.EOF {

@@ -14,7 +14,7 @@ type liveBuildCmd struct {
 	asJSON
 	elements
 	liveOutput
-	MaxMemory bytesize.Size `default:"16GiB" placeholder:"BYTES" help:"Reject a filter that takes more memory: 64MiB, 500KB or a number of bytes. Default: ${default}."`
+	MaxMemory bytesize.Size `default:"16GiB" placeholder:"BYTES" help:"Reject a filter that takes more memory, and one that has grown beyond it: 64MiB, 500KB or a number of bytes. Default: ${default}."`
 	Filter    string        `arg:"" help:"The filter, such as 'bloom(items=1e6,fpr=0.001)'."`
 }
 

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bufio"
+	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -214,5 +217,26 @@ func TestFilterLiveRejects(t *testing.T) {
 	}
 	if r := runSift(t, "", "filter", "live", "inspect", file); r.status != statusFailed || !strings.Contains(r.err, "damaged") {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestEachBatchLongLines checks that long lines are not collected in large batches.
+func TestEachBatchLongLines(t *testing.T) {
+	in := strings.NewReader(strings.Repeat(strings.Repeat("x", 64<<10)+"\n", 200))
+	e := &env{ctx: context.Background(), in: in, out: bufio.NewWriter(io.Discard), err: io.Discard}
+	most, lines := 0, 0
+	err := e.eachBatch("", func(first int64, batch []string) error {
+		if first != int64(lines+1) {
+			t.Errorf("a batch begins at line %d after %d", first, lines)
+		}
+		n := 0
+		for _, l := range batch {
+			n += len(l)
+		}
+		most, lines = max(most, n), lines+len(batch)
+		return nil
+	})
+	if err != nil || lines != 200 || most > 2<<20 {
+		t.Errorf("%v, %d lines, a batch of %d bytes", err, lines, most)
 	}
 }

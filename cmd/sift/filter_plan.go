@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -43,7 +42,7 @@ func (c *filterPlanCmd) Run(e *env) error {
 			tables[i] = p.Tables[i].TableMetrics
 		}
 		if c.JSON {
-			return cmp.Or(writePlanJSON(e, &p, none.WastedReads), damage(tables))
+			return orDamage(writePlanJSON(e, &p, none.WastedReads), tables)
 		}
 		t := columns{left: map[int]bool{2: true}}
 		t.add("level", "table", "filter", "units", "held", "size", "reads/absent")
@@ -54,7 +53,7 @@ func (c *filterPlanCmd) Run(e *env) error {
 		}
 		t.add("total", "", "", "", "", size(p.Bytes), reads(p.WastedReads))
 		if err := t.write(e.out); err != nil {
-			return err
+			return orDamage(err, tables)
 		}
 		fmt.Fprintf(e.out, "\nA lookup of an absent key reads %s blocks on average; without filters it would read %s.\n",
 			reads(p.WastedReads), reads(none.WastedReads))

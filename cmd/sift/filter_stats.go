@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -48,11 +47,11 @@ func (c *filterStatsCmd) Run(e *env) error {
 			return err
 		}
 		if c.JSON {
-			return cmp.Or(e.writeJSON(struct {
+			return orDamage(e.writeJSON(struct {
 				Tables      []*tableJSON `json:"tables"`
 				Total       *tableJSON   `json:"total"`
 				WastedReads float64      `json:"wastedReads"`
-			}{append([]*tableJSON{}, described...), sum.json(), plan.WastedReads}), damage(tables))
+			}{append([]*tableJSON{}, described...), sum.json(), plan.WastedReads}), tables)
 		}
 		if len(tables) > 1 {
 			fpr := math.NaN()
@@ -63,7 +62,7 @@ func (c *filterStatsCmd) Run(e *env) error {
 				rate(fpr), rate(all.fpr()), reads(plan.WastedReads))
 		}
 		if err := rows.write(e.out); err != nil {
-			return err
+			return orDamage(err, tables)
 		}
 		if err := c.lessMemory(e, db, plan); err != nil {
 			return err

@@ -37,7 +37,7 @@ func (c *statsCmd) Run(e *env) error {
 			total.add(&tables[i])
 		}
 		if c.JSON {
-			return cmp.Or(c.json(e, &m, tables, levels, &total), damage(tables))
+			return orDamage(c.json(e, &m, tables, levels, &total), tables)
 		}
 		t := columns{}
 		t.add("level", "tables", "size", "keys", "tombstones", "filters", "filter size", "bits/key", "FPR")
@@ -48,7 +48,7 @@ func (c *statsCmd) Run(e *env) error {
 		}
 		t.add(total.cells("total")...)
 		if err := t.write(e.out); err != nil {
-			return err
+			return orDamage(err, tables)
 		}
 		fmt.Fprintf(e.out, "\nlast sequence number  %s\n", count(m.LastSequence))
 		fmt.Fprintf(e.out, "not in tables yet     %s in %s\n", amount(m.Recovery.Batches, "batch"), amount(m.Recovery.Logs, "log"))
@@ -59,12 +59,20 @@ func (c *statsCmd) Run(e *env) error {
 			size(m.Memory.Total()), size(m.Memory.Filters), size(m.Memory.Indexes), size(m.Memory.Memtables))
 		if c.Tables {
 			fmt.Fprintln(e.out)
-			if err := writeTables(e, tables, false); err != nil {
-				return err
-			}
+			err := writeTables(e, tables, false)
+			return orDamage(err, tables)
 		}
 		return damage(tables)
 	})
+}
+
+// orDamage returns the damage of tables unless err is an error of its own; that the reader of the
+// output has left is none.
+func orDamage(err error, tables []sift.TableMetrics) error {
+	if err != nil && !isBrokenPipe(err) {
+		return err
+	}
+	return cmp.Or(damage(tables), err)
 }
 
 // damage returns an error that names tables that cannot be read or whose filter is damaged, nil if

@@ -220,3 +220,32 @@ func TestNamesAreEscaped(t *testing.T) {
 		t.Errorf("only %d commands show the name", shown)
 	}
 }
+
+// TestDamageAndReaderLeaves checks that damage is reported even if nobody reads the output.
+func TestDamageAndReaderLeaves(t *testing.T) {
+	db := filepath.Join(t.TempDir(), "db")
+	mustSift(t, strings.Repeat("a", 40_000)+"\t1\n"+strings.Repeat("b", 40_000)+"\t2\n", "load", db)
+	tables, err := filepath.Glob(filepath.Join(db, "*.ldb"))
+	if err != nil || len(tables) != 1 {
+		t.Fatalf("%q, %v", tables, err)
+	}
+	table, err := os.ReadFile(tables[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	table[len(table)-1] ^= 0xff // the magic number
+	if err := os.WriteFile(tables[0], table, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"tables", db}, {"tables", "--json", db}, {"stats", "--tables", db}, {"stats", "--tables", "--json", db},
+		{"filter", "stats", db}, {"filter", "stats", "--json", db},
+		{"filter", "plan", "--memory", "1MiB", db}, {"filter", "plan", "--json", "--memory", "1MiB", db},
+	} {
+		var stderr bytes.Buffer
+		status := run(context.Background(), args, strings.NewReader(""), &failingWriter{err: io.ErrClosedPipe}, &stderr)
+		if status != statusFailed || !strings.Contains(stderr.String(), filepath.Base(tables[0])) {
+			t.Errorf("%q: status %d, stderr %q", args, status, &stderr)
+		}
+	}
+}

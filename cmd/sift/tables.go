@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"strconv"
 
@@ -27,11 +26,11 @@ func (c *tablesCmd) Run(e *env) error {
 	return e.readOnly(c.Dir, func(db *sift.DB) error {
 		tables := db.Tables()
 		if !c.JSON {
-			return cmp.Or(writeTables(e, tables, true), damage(tables))
+			return orDamage(writeTables(e, tables, true), tables)
 		}
 		for i := range tables {
 			if err := e.writeJSON(newTableJSON(&tables[i])); err != nil {
-				return err
+				return orDamage(err, tables)
 			}
 		}
 		return damage(tables)
