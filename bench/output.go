@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/schollz/progressbar/v3"
-	"github.com/siftdb/sift/bench/measure"
 	"github.com/siftdb/sift/bench/report"
 	"github.com/siftdb/sift/bench/result"
 	"golang.org/x/term"
@@ -85,28 +84,15 @@ func writeReport(f *result.File, dir string, out io.Writer) error {
 	return nil
 }
 
-// busyShare is the share of the machine's CPU time that other processes may use before
-// a measurement is in doubt.
-const busyShare = 0.05
-
 // busyWarnings warns if other processes kept the machine busy during a tenth of the
 // measurements or more.
 func busyWarnings(f *result.File) []string {
-	var shares []float64
-	busy := 0
-	for _, r := range f.Rows {
-		for _, share := range r.Values[result.Others] {
-			shares = append(shares, share)
-			if share > busyShare {
-				busy++
-			}
-		}
-	}
-	if len(shares) == 0 || busy*10 < len(shares) {
+	busy, all := f.Busy()
+	if all == 0 || busy*10 < all {
 		return nil
 	}
-	return []string{fmt.Sprintf("the machine was busy: in %d of %d measurements other processes used more than %.0f%% of its CPU time (median over all measurements: %.0f%%), so trust the ratios, not the times",
-		busy, len(shares), 100*busyShare, 100*measure.Median(shares))}
+	return []string{fmt.Sprintf("the machine was busy: in %d of %d measurements other processes used more than %.0f%% of its CPU time, so trust the ratios, not the times",
+		busy, all, 100*result.BusyShare)}
 }
 
 // progress shows the progress of a run on a terminal.

@@ -3,6 +3,7 @@ package alone
 import (
 	"math"
 	"testing"
+	"unsafe"
 
 	"github.com/siftdb/sift/bench/data"
 	"github.com/siftdb/sift/bench/result"
@@ -94,5 +95,58 @@ func TestRun(t *testing.T) {
 	}
 	if got := len(f.Select(func(r *result.Row) bool { return r.Section == CurveSection })); got != 6 {
 		t.Errorf("%d rows of the curve, want 6", got)
+	}
+}
+
+// TestClonesAreInSlabs checks that the clones of all filters whose bits are a slice are in the same
+// kind of memory.
+func TestClonesAreInSlabs(t *testing.T) {
+	set, err := data.MadeUp(data.Random, 10_000, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := data.Collect(10_000, set.Key)
+	address := func(b built) *byte {
+		switch f := b.(type) {
+		case *pebbleFilter:
+			return &f.block[0]
+		case *goLevelFilter:
+			return &f.block[0]
+		case *fuse8Filter:
+			return &f.f.Fingerprints[0]
+		case *bitsAndBloomsFilter:
+			return (*byte)(unsafe.Pointer(&f.f.BitSet().Bytes()[0]))
+		case *floorFilter:
+			return &f.lines[0]
+		}
+		return nil
+	}
+	list, _ := List()
+	checked := 0
+	for _, f := range list {
+		b, err := f.build(keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if address(b) == nil {
+			continue
+		}
+		checked++
+		next := unsafe.SliceData(slab)
+		c, err := b.clone()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(slab) > 0 && next != nil && address(c) != next && unsafe.SliceData(slab) == next {
+			t.Errorf("%s: its clone is not in a slab", f.Name)
+		}
+		for i := range keys.Len() {
+			if _, floor := c.(*floorFilter); !floor && !c.mayContain(keys.At(i)) {
+				t.Fatalf("%s: the clone excludes a key", f.Name)
+			}
+		}
+	}
+	if checked != 6 {
+		t.Errorf("%d filters were checked", checked)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/bits"
 	"strings"
+	"unsafe"
 
 	"github.com/FastFilter/xorfilter"
 	bitsandblooms "github.com/bits-and-blooms/bloom/v3"
@@ -119,7 +120,6 @@ type siftFilter struct {
 type siftShared struct {
 	policy filter.Policy
 	units  [][]byte
-	memory slabs // for clones
 	keys   []filter.Key
 }
 
@@ -150,24 +150,28 @@ func (f *siftFilter) bits() int64 { return 8 * int64(f.reader.SizeBytes()) }
 func (f *siftFilter) clone() (built, error) {
 	units := make([][]byte, len(f.units))
 	for i, u := range f.units {
-		units[i] = f.memory.copy(u)
+		units[i] = cloneSlice(u)
 	}
 	return f.open(units)
 }
 
-// slabs allocates memory for filters as the store does: from large slabs.
-type slabs struct{ rest []byte }
+// slab is the rest of the slab that cloneSlice allocates from.
+var slab []byte
 
-func (s *slabs) copy(unit []byte) []byte {
-	const line, slab = 64, 16 << 20
-	n := (len(unit) + line - 1) / line * line
-	if len(s.rest) < n {
-		s.rest = filter.AlignedBytes(max(n, slab))
+// cloneSlice copies s into memory like that of the store's filters: large slabs, which
+// filter.AlignedBytes puts in huge pages. All filters are cloned with it whose libraries permit it.
+func cloneSlice[T any](s []T) []T {
+	const line, slabBytes = 64, 16 << 20
+	var zero T
+	size := int(unsafe.Sizeof(zero)) * len(s)
+	n := (size + line - 1) / line * line
+	if len(slab) < n {
+		slab = filter.AlignedBytes(max(n, slabBytes))
 	}
-	b := s.rest[:len(unit):len(unit)]
-	s.rest = s.rest[n:]
-	copy(b, unit)
-	return b
+	c := unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(slab))), len(s))
+	slab = slab[n:]
+	copy(c, s)
+	return c
 }
 
 func pebbleBloom(bitsPerKey int) Filter {
@@ -193,7 +197,7 @@ func (f *pebbleFilter) mayContain(key []byte) bool {
 func (f *pebbleFilter) bits() int64 { return 8 * int64(len(f.block)) }
 
 func (f *pebbleFilter) clone() (built, error) {
-	return &pebbleFilter{f.policy, append([]byte(nil), f.block...)}, nil
+	return &pebbleFilter{f.policy, cloneSlice(f.block)}, nil
 }
 
 func goLevelDB(bitsPerKey int) Filter {
@@ -219,7 +223,7 @@ func (f *goLevelFilter) mayContain(key []byte) bool { return f.policy.Contains(f
 func (f *goLevelFilter) bits() int64 { return 8 * int64(len(f.block)) }
 
 func (f *goLevelFilter) clone() (built, error) {
-	return &goLevelFilter{f.policy, append([]byte(nil), f.block...)}, nil
+	return &goLevelFilter{f.policy, cloneSlice(f.block)}, nil
 }
 
 // hashes returns the XXH64 of all keys.
@@ -246,7 +250,7 @@ func (f *fuse8Filter) bits() int64 { return 8 * int64(len(f.f.Fingerprints)) }
 
 func (f *fuse8Filter) clone() (built, error) {
 	c := *f.f
-	c.Fingerprints = append([]uint8(nil), c.Fingerprints...)
+	c.Fingerprints = cloneSlice(c.Fingerprints)
 	return &fuse8Filter{&c}, nil
 }
 
@@ -265,7 +269,7 @@ func (f *fuse16Filter) bits() int64 { return 16 * int64(len(f.f.Fingerprints)) }
 
 func (f *fuse16Filter) clone() (built, error) {
 	c := *f.f
-	c.Fingerprints = append([]uint16(nil), c.Fingerprints...)
+	c.Fingerprints = cloneSlice(c.Fingerprints)
 	return &fuse16Filter{&c}, nil
 }
 
@@ -290,7 +294,10 @@ func (f *bitsAndBloomsFilter) mayContain(key []byte) bool { return f.f.Test(key)
 
 func (f *bitsAndBloomsFilter) bits() int64 { return int64(f.f.Cap()) }
 
-func (f *bitsAndBloomsFilter) clone() (built, error) { return &bitsAndBloomsFilter{f.f.Copy()}, nil }
+func (f *bitsAndBloomsFilter) clone() (built, error) {
+	words := cloneSlice(f.f.BitSet().Bytes())
+	return &bitsAndBloomsFilter{bitsandblooms.FromWithM(words, f.f.Cap(), f.f.K())}, nil
+}
 
 func holiman(bitsPerKey int) Filter {
 	return Filter{fmt.Sprintf("holiman bloom(%d)", bitsPerKey), func(keys *data.Keys) (built, error) {
@@ -371,5 +378,5 @@ func (f *floorFilter) mayContain(key []byte) bool {
 func (f *floorFilter) bits() int64 { return 8 * int64(len(f.lines)) }
 
 func (f *floorFilter) clone() (built, error) {
-	return &floorFilter{append([]byte(nil), f.lines...)}, nil
+	return &floorFilter{cloneSlice(f.lines)}, nil
 }

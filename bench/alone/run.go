@@ -45,7 +45,7 @@ const (
 func (o *Options) Terms() []string {
 	return []string{
 		fmt.Sprintf("Filters alone: through the interface of each library, the hashing of the key included; one thread; %d round(s) in turns, but only one for the largest filters.", o.Rounds),
-		fmt.Sprintf("False positive rate over %d absent keys. In cache: one filter of %d keys. Out of cache: filters of %d keys, or (big) of %d and more, that take %d MB together; filters and %d keys in random order. Batches of %d keys, where a filter can probe many keys in one call.",
+		fmt.Sprintf("False positive rate over %d absent keys. In cache: one filter of %d keys. Out of cache: filters of %d keys, or (big) of %d and more, that take %d MB together, in huge pages where the system has them, except holiman's and the cuckoo filter, which allocate their own memory; filters and %d keys in random order. Batches of %d keys, where a filter can probe many keys in one call.",
 			o.Absent, o.HotSize, o.HotSize, o.BigSize, o.ColdBytes/1e6, coldKeys, batchSize),
 		"Isolated: an atomic addition between probes keeps the CPU from overlapping them; its own time is subtracted. The floor hashes the key (XXH64) and reads one cache line of memory; no filter can do less.",
 	}

@@ -27,6 +27,9 @@ func (k *Keys) At(i int) []byte {
 	return k.Bytes[from:to:to]
 }
 
+// Reset removes all strings.
+func (k *Keys) Reset() { k.Bytes, k.Ends = k.Bytes[:0], k.Ends[:0] }
+
 // Add appends a string.
 func (k *Keys) Add(b []byte) {
 	k.Bytes = append(k.Bytes, b...)

@@ -30,7 +30,7 @@ func ThisMachine(dir string) Machine {
 }
 
 // Commit returns the checked-out commit of the repository that holds the working
-// directory, with "+" appended if files have changed since, or "" outside a
+// directory, with "+" appended if files outside bench/results have changed since, or "" outside a
 // repository.
 func Commit() string {
 	git := func(args ...string) (string, error) {
@@ -41,7 +41,8 @@ func Commit() string {
 	if err != nil {
 		return ""
 	}
-	if changed, err := git("status", "--porcelain", "--untracked-files=no"); err == nil && changed != "" {
+	// The results of earlier parts may have changed: they do not affect the measurement.
+	if changed, err := git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)bench/results"); err == nil && changed != "" {
 		head += "+"
 	}
 	return head

@@ -1,7 +1,10 @@
 package measure
 
 import (
+	"os"
+	"os/exec"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 )
@@ -81,5 +84,39 @@ func TestMedian(t *testing.T) {
 	}
 	if got := Median(nil); got == got {
 		t.Errorf("Median(nil) = %v, want NaN", got)
+	}
+}
+
+// TestCommitIgnoresResults checks that results that were just measured do not count as changes.
+func TestCommitIgnoresResults(t *testing.T) {
+	t.Chdir(t.TempDir())
+	git := func(args ...string) {
+		t.Helper()
+		if out, err := exec.Command("git", args...).CombinedOutput(); err != nil {
+			t.Skipf("git: %v %s", err, out)
+		}
+	}
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.MkdirAll("bench/results", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write("bench/results/result.json", "1")
+	write("a.go", "1")
+	git("init", "-q")
+	git("add", ".")
+	git("-c", "user.name=x", "-c", "user.email=x@x", "commit", "-qm", "x")
+	write("bench/results/result.json", "2")
+	t.Chdir("bench")
+	if c := Commit(); c == "" || strings.HasSuffix(c, "+") {
+		t.Errorf("after changing a result: %q", c)
+	}
+	write("../a.go", "2")
+	if c := Commit(); !strings.HasSuffix(c, "+") {
+		t.Errorf("after changing a source: %q", c)
 	}
 }

@@ -20,6 +20,9 @@ const (
 	mixedEach = 20     // one operation in mixedEach of the workload Mixed is an overwrite
 	rangeLen  = 100000 // entries of a scan
 	firstKeys = 1000   // lookups of Open
+
+	// lookupBatch keys are chosen at a time. It divides firstKeys.
+	lookupBatch = 50
 )
 
 // worker is a goroutine that runs a workload.
@@ -67,7 +70,7 @@ func (t *task) run() (r Result, err error) {
 	case Open:
 		c.Threads = 1
 		err = t.measure(&r, set, db, func(w *worker) error {
-			w.done = func() bool { return w.ops == firstKeys }
+			w.done = func() bool { return w.ops >= firstKeys }
 			return w.lookups()
 		})
 		return r, err
@@ -170,24 +173,61 @@ func (w *worker) lookups() error {
 	if err != nil {
 		return err
 	}
-	present := w.task.Case.Workload != Absent
-	var key []byte
-	for ; err == nil && !w.done(); w.ops++ {
-		i := w.rng.IntN(w.set.Len())
-		if present {
-			key = w.set.Key(key[:0], i)
-		} else {
-			key = w.set.Absent(key[:0], i)
+	present, key := w.task.Case.Workload != Absent, w.set.Key
+	if !present {
+		key = w.set.Absent
+	}
+	keys := data.NewKeys(lookupBatch, 16)
+	for err == nil && !w.done() {
+		keys.Reset()
+		for range lookupBatch {
+			keys.Grow(func(dst []byte) []byte { return key(dst, w.rng.IntN(w.set.Len())) })
 		}
-		err = w.time(func() error { return look(r, key, present) })
+		err = w.lookEach(r, keys, present)
 	}
 	return errors.Join(err, r.Close())
 }
 
-func look(r engine.Reader, key []byte, present bool) error {
-	_, found, err := r.Get(key)
+// lookEach looks up keys one by one. A store in C++ loops over them there.
+func (w *worker) lookEach(r engine.Reader, keys *data.Keys, present bool) error {
+	n, ok := r.(engine.NativeReader)
+	if !ok {
+		for i := range keys.Len() {
+			if err := w.time(func() error { return look(r, keys, i, present) }); err != nil {
+				return err
+			}
+			w.ops++
+		}
+		return nil
+	}
+	found, lat, err := n.GetEach(keys, 0, keys.Len(), timedEach, nil)
+	for _, ns := range lat {
+		w.lat.Add(time.Duration(ns))
+	}
+	w.ops += int64(keys.Len())
+	want := 0
+	if present {
+		want = keys.Len()
+	}
+	if err == nil && found != want {
+		err = fmt.Errorf("found %d of %d keys, want %d", found, keys.Len(), want)
+	}
+	return err
+}
+
+// look looks up key i, without copying its value to Go if the store is in C++.
+func look(r engine.Reader, keys *data.Keys, i int, present bool) error {
+	var found bool
+	var err error
+	if n, ok := r.(engine.NativeReader); ok {
+		var hits int
+		hits, _, err = n.GetEach(keys, i, i+1, 0, nil)
+		found = hits == 1
+	} else {
+		_, found, err = r.Get(keys.At(i))
+	}
 	if err == nil && found != present {
-		err = fmt.Errorf("key %x: found is %t", key, found)
+		err = fmt.Errorf("key %x: found is %t", keys.At(i), found)
 	}
 	return err
 }
@@ -254,15 +294,15 @@ func (w *worker) mixed(each int64) error {
 	if err != nil {
 		return errors.Join(err, r.Close())
 	}
-	var key []byte
+	key := data.NewKeys(1, 16)
 	for ; err == nil && !w.done(); w.ops++ {
-		i := w.rng.IntN(w.set.Len())
-		key = w.set.Key(key[:0], i)
+		key.Reset()
+		key.Grow(func(dst []byte) []byte { return w.set.Key(dst, w.rng.IntN(w.set.Len())) })
 		err = w.time(func() error {
 			if w.ops%each == 0 {
-				return p.Put(key, w.set.Value(w.rng.IntN(w.set.Len())))
+				return p.Put(key.At(0), w.set.Value(w.rng.IntN(w.set.Len())))
 			}
-			return look(r, key, true)
+			return look(r, key, 0, true)
 		})
 	}
 	return errors.Join(err, r.Close(), p.Close())

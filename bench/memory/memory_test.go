@@ -7,6 +7,10 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/siftdb/sift/bench/data"
+	"github.com/siftdb/sift/bench/engine"
+	"github.com/siftdb/sift/bench/measure"
 )
 
 func TestMain(m *testing.M) {
@@ -64,5 +68,42 @@ func TestTimedShare(t *testing.T) {
 	}
 	if overwrites*mixedEach != timed {
 		t.Errorf("%d of %d timed operations are overwrites, want one in %d", overwrites, timed, mixedEach)
+	}
+}
+
+// nativeDB is a store whose readers loop over keys in C++.
+type nativeDB struct {
+	engine.DB
+	t     *testing.T
+	looks int
+}
+
+func (d *nativeDB) NewReader(string) (engine.Reader, error) { return nativeReader{d}, nil }
+
+type nativeReader struct{ *nativeDB }
+
+func (r nativeReader) Get([]byte) (int, bool, error) {
+	r.t.Error("Get copies the value to Go")
+	return 0, true, nil
+}
+func (r nativeReader) Value(dst, _ []byte) ([]byte, bool, error) { return dst, true, nil }
+func (r nativeReader) Close() error                              { return nil }
+func (r nativeReader) GetEach(_ *data.Keys, from, to, _ int, lat []int64) (int, []int64, error) {
+	r.looks += to - from
+	return to - from, append(lat, 1000), nil
+}
+
+// TestLookupsAreNative checks that a store in C++ loops over the keys there, and that each lookup
+// counts.
+func TestLookupsAreNative(t *testing.T) {
+	set, err := data.MadeUp(data.Random, 1000, 8, 0.5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := &nativeDB{t: t}
+	w := &worker{task: &task{Case: Case{Engine: "sift", Workload: Open}}, set: set, db: db, rng: data.Rand(1), lat: measure.NewLatencies()}
+	w.done = func() bool { return w.ops >= firstKeys }
+	if err := w.lookups(); err != nil || db.looks != firstKeys || w.ops != firstKeys || w.lat.Count() == 0 {
+		t.Errorf("%v, %d native lookups, %d operations, %d timed", err, db.looks, w.ops, w.lat.Count())
 	}
 }

@@ -61,14 +61,13 @@ func (s source) behind() *Table {
 			if c.benchmark != r.Benchmark && (named || c.benchmark != "") {
 				continue
 			}
-			own := r.Of(c.unit)
-			if own.N == 0 {
+			if r.Of(c.unit).N == 0 {
 				continue
 			}
 			all++
 			if others := s.aheadOf(r, c.unit); len(others) > 0 {
 				lost++
-				t.Rows = append(t.Rows, []string{titleOf(r), measureTitles[c.unit], c.show(own.Median), strings.Join(others, "; ")})
+				t.Rows = append(t.Rows, []string{titleOf(r), measureTitles[c.unit], c.show(figure(r, c.unit)), strings.Join(others, "; ")})
 			}
 		}
 	}
@@ -81,7 +80,7 @@ func (s source) behind() *Table {
 // aheadOf names the stores that are better than a row, the best first, with the
 // best lookup mode of each.
 func (s source) aheadOf(own *result.Row, unit string) []string {
-	mine := own.Of(unit).Median
+	mine := figure(own, unit)
 	best := map[string]float64{} // by engine: how many times as good
 	var names []string
 	for _, r := range s.f.Rows {
@@ -92,7 +91,7 @@ func (s source) aheadOf(own *result.Row, unit string) []string {
 			continue
 		}
 		spread, ownSpread := r.Of(unit), own.Of(unit)
-		theirs := spread.Median
+		theirs := figure(r, unit)
 		if math.IsNaN(theirs) || theirs <= 0 || mine <= 0 {
 			continue
 		}

@@ -150,7 +150,7 @@ func (s source) fprPlot() *Plot {
 		if r.Section != alone.CurveSection {
 			continue
 		}
-		bits, rate := median(r, result.BitsPerKey), median(r, result.FPR)
+		bits, rate := figure(r, result.BitsPerKey), figure(r, result.FPR)
 		if rate > 0 {
 			l.add(r.Benchmark, Point{X: bits, Y: rate, Text: r.Store})
 			least, most = min(least, bits), max(most, bits)
@@ -187,7 +187,7 @@ func (s source) wastePlot() *Plot {
 		if family == "none" {
 			family = "bloom"
 		}
-		q := point(median(r, result.FilterBytes)*8/float64(r.Num), reads)
+		q := point(figure(r, result.FilterBytes)*8/float64(r.Num), reads)
 		q.Text = label(r.Key)
 		l.add(label(result.Key{Store: store + ":" + family, Mode: r.Mode}), q)
 		p.Title = fmt.Sprintf("Wasted reads over filter memory, %s keys, settled", thousands(float64(r.Num)))
@@ -328,7 +328,7 @@ func (s source) probePlot() *Plot {
 		return r.Section == alone.Section && r.State == data.Random && r.Of(result.HotAbsent).N > 0
 	})
 	slices.SortStableFunc(rows, func(a, b *result.Row) int {
-		return cmp.Compare(median(a, result.ColdAbsent), median(b, result.ColdAbsent))
+		return cmp.Compare(figure(a, result.ColdAbsent), figure(b, result.ColdAbsent))
 	})
 	for _, r := range rows {
 		p.Bars = append(p.Bars, r.Store)
@@ -386,7 +386,7 @@ func (s source) planPlot(kind string) *Plot {
 			continue
 		}
 		if wasted := r.Of(result.BlockReads); wasted.Median > 0 {
-			l.add(r.Store, point(median(r, result.FilterBytes)*8/float64(r.Num), wasted))
+			l.add(r.Store, point(figure(r, result.FilterBytes)*8/float64(r.Num), wasted))
 		}
 		p.Title = fmt.Sprintf("Wasted reads over filter memory: %s traffic, %s keys", kind, thousands(float64(r.Num)))
 	}

@@ -19,7 +19,7 @@ const (
 // the origin of its figures, and the other tables, each with its origin. It is an error if another
 // table has the name of one of the result.
 func Blocks(f *result.File, others map[string]*result.Table) (map[string]string, error) {
-	blocks := map[string]string{"machine": machineBlock(&f.Meta)}
+	blocks := map[string]string{"machine": machineBlock(f)}
 	for _, t := range Tables(f) {
 		blocks[t.Name] = t.Markdown()
 	}
@@ -39,16 +39,22 @@ func Blocks(f *result.File, others map[string]*result.Table) (map[string]string,
 	return blocks, nil
 }
 
-func machineBlock(m *result.Meta) string {
+func machineBlock(f *result.File) string {
+	m := &f.Meta
 	var versions []string
 	for _, v := range m.Versions {
 		if v.Name != "sift" && v.Text != "" {
 			versions = append(versions, v.Name+" "+v.Text)
 		}
 	}
-	return fmt.Sprintf("Measured %s at commit %s on %s (%d cores, %s, %s) with %s, in %s, by\n\n    %s\n",
+	text := fmt.Sprintf("Measured %s at commit %s on %s (%d cores, %s, %s) with %s, in %s, by\n\n    %s\n",
 		m.When, m.Commit, m.Machine.CPU, m.Machine.Cores, m.Machine.System, m.Machine.Go, strings.Join(versions, ", "), m.Took,
 		strings.ReplaceAll(m.Command, result.CommandSeparator, "\n    "))
+	if busy, all := f.Busy(); busy > 0 {
+		text += fmt.Sprintf("\nIn %d of %d measurements other processes used more than %.0f%% of the machine's CPU time: trust\nthe ratios, not the times.\n",
+			busy, all, 100*result.BusyShare)
+	}
+	return text
 }
 
 // Fill replaces the text between markers with the blocks of the same names. A marker without a

@@ -136,7 +136,7 @@ func TestVersus(t *testing.T) {
 func TestGoals(t *testing.T) {
 	got := Tables(sample())[2].Markdown()
 	for _, want := range []string{
-		"| readmissing, settled | CPU µs | pebble, SeekPrefixGE | 4.00× | 4.00× |\n",
+		"| readmissing, settled | CPU µs | pebble, SeekPrefixGE | 4.00× | 4.00× (the passes differ) |\n",
 		"| readmissing, settled | CPU µs | pebble | 25.0× | 3.00×, missed |\n",
 		"| readmissing, compacted | block reads / 1,000 | – | at most 1.20 | 10.0, missed |\n",
 		"| fillseq | ops/s | pebble | 1.20× | 0.60×, missed |\n",
@@ -354,5 +354,47 @@ func TestHistogram(t *testing.T) {
 		"[       128,       256 )        3   75.000%  100.000% ###############\n"
 	if got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+// TestGoalWithinNoise checks that a goal which some passes meet and others miss is marked.
+func TestGoalWithinNoise(t *testing.T) {
+	f := result.New(result.Meta{})
+	for store, passes := range map[string][]float64{"sift": {0.24, 0.28, 0.23}, "rocksdb": {1.13, 1.13, 0.58}, "goleveldb": {5, 6, 7}} {
+		for _, v := range passes {
+			f.Row(result.Key{Section: "stores", Store: store, Benchmark: "readmissing", State: compacted, Num: 10}).Add(result.CPU, v)
+		}
+	}
+	got := source{f}.goals().Markdown()
+	for _, want := range []string{"| rocksdb | 3.00× | 4.71× (the passes differ) |", "| goleveldb | 10.0× | 25.0× |"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%s is missing in\n%s", want, got)
+		}
+	}
+}
+
+// TestPeakIsMaximum checks that the peak of memory is that of the pass with the highest.
+func TestPeakIsMaximum(t *testing.T) {
+	r := result.New(result.Meta{}).Row(result.Key{})
+	for _, v := range []float64{14, 0, 3} {
+		r.Add(result.Peak, v)
+		r.Add(result.CPU, v)
+	}
+	if peak, cpu := figure(r, result.Peak), figure(r, result.CPU); peak != 14 || cpu != 3 {
+		t.Errorf("peak %v, CPU %v", peak, cpu)
+	}
+}
+
+// TestVersusFastestWay checks that each state shows the way of a store that is fastest there.
+func TestVersusFastestWay(t *testing.T) {
+	f := result.New(result.Meta{})
+	for who, cpu := range map[string][2]float64{"sift": {1, 1}, "rocksdb": {2, 5}, "rocksdb-mmap": {3, 4}} {
+		for i, state := range []string{settled, compacted} {
+			f.Row(result.Key{Section: "stores", Store: who, Benchmark: "readmissing", State: state, Num: 10}).Add(result.CPU, cpu[i])
+		}
+	}
+	got := source{f}.versus()
+	if want := []string{"CPU time per absent key", "sift", "rocksdb"}; !slices.Equal(got.Header, want) || got.Rows[0][2] != "2.0×" || got.Rows[1][2] != "4.0×" {
+		t.Errorf("%q %q", got.Header, got.Rows)
 	}
 }

@@ -181,12 +181,17 @@ func (s source) row(k result.Key) *result.Row {
 	return nil
 }
 
-// median returns the median of a unit, NaN if r is nil.
-func median(r *result.Row, unit string) float64 {
+// figure returns the median of a unit, NaN if r is nil. Of a peak of memory it is the maximum: memory
+// that malloc keeps from an earlier pass does not raise the peak of a later one.
+func figure(r *result.Row, unit string) float64 {
 	if r == nil {
 		return math.NaN()
 	}
-	return r.Of(unit).Median
+	v := r.Of(unit)
+	if unit == result.Peak {
+		return v.Max
+	}
+	return v.Median
 }
 
 // reader is a store with a lookup mode.
@@ -202,7 +207,7 @@ func (s source) readers(benchmark, unit string, states ...string) []reader {
 		}
 		who := reader{r.Store, r.Mode}
 		for _, state := range states {
-			v := median(s.row(result.Key{Section: r.Section, Store: r.Store, Mode: r.Mode, Benchmark: benchmark, State: state, Num: r.Num}), unit)
+			v := figure(s.row(result.Key{Section: r.Section, Store: r.Store, Mode: r.Mode, Benchmark: benchmark, State: state, Num: r.Num}), unit)
 			if !math.IsNaN(v) {
 				best[who] = v
 				break

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -50,13 +51,13 @@ func (s source) absent() *Table {
 		cells := []string{label(result.Key{Store: who.store, Mode: who.mode})}
 		for _, state := range []string{settled, compacted} {
 			r := s.of(who, "readmissing", state)
-			cells = append(cells, kilo(median(r, result.OpsPerSec)), Figure(median(r, result.CPU)), Figure(median(r, result.BlockReads)))
+			cells = append(cells, kilo(figure(r, result.OpsPerSec)), Figure(figure(r, result.CPU)), Figure(figure(r, result.BlockReads)))
 		}
 		r := s.of(who, "readmissing", compacted)
 		if r == nil {
 			r = s.of(who, "readmissing", settled)
 		}
-		bytes := median(r, result.FilterBytes)
+		bytes := figure(r, result.FilterBytes)
 		t.Rows = append(t.Rows, append(cells, Figure(bytes), Figure(bytes*8/float64(s.num()))))
 	}
 	return t
@@ -65,8 +66,8 @@ func (s source) absent() *Table {
 // large is the end of the names of stores that have as much memory as sift, not as large a cache.
 const large = "-large"
 
-// versus compares sift with the others at equal memory, each with its own filter, in its fastest
-// way.
+// versus compares sift with the others at equal memory, each with its own filter, in the way that
+// is its fastest in that state.
 func (s source) versus() *Table {
 	t := &Table{
 		Name:   "versus",
@@ -77,26 +78,39 @@ func (s source) versus() *Table {
 	states := []string{settled, compacted}
 	own := reader{store: "sift"}
 	for i, state := range states {
-		t.Rows[i] = append(t.Rows[i], Figure(median(s.of(own, "readmissing", state), result.CPU))+" µs")
+		t.Rows[i] = append(t.Rows[i], Figure(figure(s.of(own, "readmissing", state), result.CPU))+" µs")
 	}
 	readers := s.readers("readmissing", result.CPU, settled)
 	seen := map[string]bool{own.store: true}
-	for _, who := range readers {
-		name, _, _ := strings.Cut(who.store, "-")
-		larger := slices.ContainsFunc(readers, func(r reader) bool { return r.store == name+large })
-		if larger && who.store != name+large || seen[name] || strings.Contains(name, ":") {
+	for _, first := range readers {
+		name, _, _ := strings.Cut(first.store, "-")
+		if seen[name] || strings.Contains(name, ":") {
 			continue
 		}
 		seen[name] = true
-		t.Header = append(t.Header, label(result.Key{Store: strings.TrimSuffix(who.store, large), Mode: who.mode}))
+		var ways []reader
+		larger := slices.ContainsFunc(readers, func(r reader) bool { return r.store == name+large })
+		for _, who := range readers {
+			if n, _, _ := strings.Cut(who.store, "-"); n == name && (!larger || who.store == name+large) {
+				ways = append(ways, who)
+			}
+		}
+		var labels []string
 		for i, state := range states {
-			ratio := median(s.of(who, "readmissing", state), result.CPU) / median(s.of(own, "readmissing", state), result.CPU)
+			cpu := func(who reader) float64 { return figure(s.of(who, "readmissing", state), result.CPU) }
+			fastest := slices.MinFunc(ways, func(a, b reader) int { return cmp.Compare(cpu(a), cpu(b)) })
+			labels = append(labels, label(result.Key{Store: strings.TrimSuffix(fastest.store, large), Mode: fastest.mode}))
+			ratio := cpu(fastest) / figure(s.of(own, "readmissing", state), result.CPU)
 			cell := fmt.Sprintf("%.1f×", ratio)
 			if math.Abs(ratio-1) <= ahead {
 				cell = "level"
 			}
 			t.Rows[i] = append(t.Rows[i], cell)
 		}
+		if labels[0] != labels[1] {
+			labels[0] = name
+		}
+		t.Header = append(t.Header, labels[0])
 	}
 	if len(t.Header) == 2 {
 		t.Rows = nil // nothing to compare
@@ -114,10 +128,10 @@ func (s source) present() *Table {
 		cells := []string{label(result.Key{Store: who.store, Mode: who.mode})}
 		for _, state := range []string{settled, compacted} {
 			r := s.of(who, "readrandom", state)
-			cells = append(cells, kilo(median(r, result.OpsPerSec)), Figure(median(r, result.CPU)), Figure(median(r, result.P99)/1000))
+			cells = append(cells, kilo(figure(r, result.OpsPerSec)), Figure(figure(r, result.CPU)), Figure(figure(r, result.P99)/1000))
 		}
 		r := s.of(who, "readrandom", settled)
-		t.Rows = append(t.Rows, append(cells, Figure(median(r, result.Allocs))))
+		t.Rows = append(t.Rows, append(cells, Figure(figure(r, result.Allocs))))
 	}
 	return t
 }
@@ -130,12 +144,12 @@ func (s source) scans() *Table {
 	}
 	for _, who := range s.readers("seekrandom", result.CPU, compacted, settled) {
 		scan := func(benchmark, state string) string {
-			return Figure(median(s.of(who, benchmark, state), result.EntriesPerS) / 1e6)
+			return Figure(figure(s.of(who, benchmark, state), result.EntriesPerS) / 1e6)
 		}
 		t.Rows = append(t.Rows, []string{
 			label(result.Key{Store: who.store}),
-			Figure(median(s.of(who, "seekrandom", settled), result.CPU)),
-			Figure(median(s.of(who, "seekrandom", compacted), result.CPU)),
+			Figure(figure(s.of(who, "seekrandom", settled), result.CPU)),
+			Figure(figure(s.of(who, "seekrandom", compacted), result.CPU)),
 			scan("readseq", compacted), scan("readreverse", compacted), scan("readseq", settled),
 		})
 	}
@@ -165,15 +179,15 @@ func (s source) writes() *Table {
 		}
 		rate := func(benchmark string) string {
 			if r := row(benchmark); r != nil {
-				return kilo(median(r, result.OpsPerSec))
+				return kilo(figure(r, result.OpsPerSec))
 			}
 			return none
 		}
 		cells := []string{
 			label(result.Key{Store: who.store}),
-			kilo(median(random, result.OpsPerSec)), kilo(median(random, result.SettledPerS)), Figure(median(random, result.CPU)),
-			Figure(median(random, result.P999) / 1000), Figure(median(random, result.WriteAmp)), Figure(median(random, result.Space)),
-			kilo(median(seq, result.OpsPerSec)), Figure(median(seq, result.CPU)), rate("overwrite"), rate("fillsync"),
+			kilo(figure(random, result.OpsPerSec)), kilo(figure(random, result.SettledPerS)), Figure(figure(random, result.CPU)),
+			Figure(figure(random, result.P999) / 1000), Figure(figure(random, result.WriteAmp)), Figure(figure(random, result.Space)),
+			kilo(figure(seq, result.OpsPerSec)), Figure(figure(seq, result.CPU)), rate("overwrite"), rate("fillsync"),
 		}
 		if sustained {
 			cells = append(cells, rate("sustained"))
@@ -183,7 +197,7 @@ func (s source) writes() *Table {
 			}{{result.P999, 1e3}, {result.P9999, 1e3}, {result.MaxLatency, 1e6}} {
 				cell := none
 				if r := row("sustained"); r != nil {
-					cell = Figure(median(r, u.unit) / u.ns)
+					cell = Figure(figure(r, u.unit) / u.ns)
 				}
 				cells = append(cells, cell)
 			}
@@ -219,7 +233,7 @@ func (s source) places() *Table {
 		}
 		cells := []string{label(result.Key{Store: who.store})}
 		for _, c := range columns {
-			cells = append(cells, Figure(median(s.of(who, c.benchmark, c.state), result.CPU)))
+			cells = append(cells, Figure(figure(s.of(who, c.benchmark, c.state), result.CPU)))
 		}
 		t.Rows = append(t.Rows, cells)
 	}
@@ -232,7 +246,7 @@ func (s source) mixed() *Table {
 	for _, who := range s.readers(names[0], result.OpsPerSec, "") {
 		cells := []string{label(result.Key{Store: who.store})}
 		for _, name := range names {
-			cells = append(cells, kilo(median(s.of(who, name, ""), result.OpsPerSec)))
+			cells = append(cells, kilo(figure(s.of(who, name, ""), result.OpsPerSec)))
 		}
 		var busy *result.Row
 		for _, r := range s.f.Rows {
@@ -240,7 +254,7 @@ func (s source) mixed() *Table {
 				busy = r
 			}
 		}
-		t.Rows = append(t.Rows, append(cells, kilo(median(busy, result.OpsPerSec)), Figure(median(busy, result.P99)/1000)))
+		t.Rows = append(t.Rows, append(cells, kilo(figure(busy, result.OpsPerSec)), Figure(figure(busy, result.P99)/1000)))
 	}
 	for i, name := range names {
 		t.Notes = append(t.Notes, string(rune('A'+i))+": "+strings.TrimPrefix(store.Title(name), "YCSB "+string(rune('A'+i))+": ")+".")
@@ -266,10 +280,10 @@ func (s source) memory() *Table {
 			state = settled
 		}
 		t.Rows = append(t.Rows, []string{
-			label(result.Key{Store: who.store}), Figure(median(open, result.OpenTime)),
-			Figure(median(s.of(who, "fillrandom", ""), result.Peak)),
-			Figure(median(s.of(who, "readrandom", state), result.Peak)),
-			Figure(median(s.of(who, "readmissing", state), result.FilterBytes) / 1e6),
+			label(result.Key{Store: who.store}), Figure(figure(open, result.OpenTime)),
+			Figure(figure(s.of(who, "fillrandom", ""), result.Peak)),
+			Figure(figure(s.of(who, "readrandom", state), result.Peak)),
+			Figure(figure(s.of(who, "readmissing", state), result.FilterBytes) / 1e6),
 		})
 	}
 	return t
@@ -295,7 +309,7 @@ func (s source) growth() *Table {
 	for _, who := range whos {
 		cells := []string{label(result.Key{Store: who.store, Mode: who.mode})}
 		for _, n := range sizes {
-			cells = append(cells, Figure(median(s.row(result.Key{Section: "growth", Store: who.store, Mode: who.mode, Benchmark: "readmissing", State: settled, Num: n}), result.CPU)))
+			cells = append(cells, Figure(figure(s.row(result.Key{Section: "growth", Store: who.store, Mode: who.mode, Benchmark: "readmissing", State: settled, Num: n}), result.CPU)))
 		}
 		t.Rows = append(t.Rows, cells)
 	}
@@ -314,7 +328,7 @@ func (s source) levels() *Table {
 			continue
 		}
 		for _, l := range r.Levels {
-			t.Rows = append(t.Rows, levelCells(r, l, median(r, result.Probes), r.Levels))
+			t.Rows = append(t.Rows, levelCells(r, l, figure(r, result.Probes), r.Levels))
 		}
 	}
 	return t
@@ -368,15 +382,15 @@ func (s source) filters(kind string) *Table {
 		cell  func(r *result.Row) string
 	}{
 		{"bits/key, false positives", func(r *result.Row) string {
-			return Figure(median(r, result.BitsPerKey)) + ", " + percent(median(r, result.FPR))
+			return Figure(figure(r, result.BitsPerKey)) + ", " + percent(figure(r, result.FPR))
 		}},
 		{"× limit", func(r *result.Row) string {
-			if v := median(r, result.OverLimit); !math.IsNaN(v) {
+			if v := figure(r, result.OverLimit); !math.IsNaN(v) {
 				return fmt.Sprintf("%.3f", v)
 			}
 			return none
 		}},
-		{"build ns/key", func(r *result.Row) string { return Figure(median(r, result.Build)) }},
+		{"build ns/key", func(r *result.Row) string { return Figure(figure(r, result.Build)) }},
 	}
 	t.Header = []string{"filter"}
 	for _, c := range columns {
@@ -385,7 +399,7 @@ func (s source) filters(kind string) *Table {
 		}
 	}
 	for _, r := range rows {
-		if r.Num != sizes[len(sizes)-1] || math.IsNaN(median(r, result.FPR)) {
+		if r.Num != sizes[len(sizes)-1] || math.IsNaN(figure(r, result.FPR)) {
 			continue
 		}
 		cells := []string{r.Store}
@@ -444,14 +458,14 @@ func (s source) probes(kind string) *Table {
 		for _, c := range columns {
 			k := r.Key
 			k.Num = c.n
-			cells = append(cells, Figure(median(s.row(k), c.unit)))
+			cells = append(cells, Figure(figure(s.row(k), c.unit)))
 		}
 		t.Rows = append(t.Rows, cells)
 	}
 	for _, r := range s.f.Rows {
 		if r.Section == alone.FloorSection {
 			t.Notes = append(t.Notes, fmt.Sprintf("A random cache line of memory takes %s ns on this machine if each address depends on the previous line, %s ns if the CPU can overlap the accesses.",
-				Figure(median(r, result.Dependent)), Figure(median(r, result.Independent))))
+				Figure(figure(r, result.Dependent)), Figure(figure(r, result.Independent))))
 		}
 	}
 	return t
@@ -487,7 +501,7 @@ func (s source) plan() *Table {
 			v := math.NaN()
 			for _, r := range s.f.Rows {
 				if r.Section == budget.Section && r.Benchmark == p.kind && r.State == p.state && r.Store == who {
-					v = median(r, result.BlockReads)
+					v = figure(r, result.BlockReads)
 				}
 			}
 			cells = append(cells, Figure(v))

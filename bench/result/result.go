@@ -223,6 +223,24 @@ func (r *Row) Of(unit string) Summary {
 	return Summary{Median: measure.Median(v), Min: slices.Min(v), Max: slices.Max(v), N: len(v)}
 }
 
+// BusyShare is the share of the machine's CPU time that other processes may use before a
+// measurement is in doubt.
+const BusyShare = 0.05
+
+// Busy returns the number of measurements during which other processes used more than BusyShare,
+// and the number of those for which this is known.
+func (f *File) Busy() (busy, all int) {
+	for _, r := range f.Rows {
+		for _, share := range r.Values[Others] {
+			all++
+			if share > BusyShare {
+				busy++
+			}
+		}
+	}
+	return busy, all
+}
+
 // Units returns the units that any row has, in the order of the variable Units.
 func (f *File) Units() []string {
 	have := map[string]bool{}

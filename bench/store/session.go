@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"runtime/debug"
 	"strings"
 
 	"github.com/siftdb/sift/bench/data"
@@ -46,7 +45,7 @@ func (s *session) open(c engine.Config) error {
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
 		return err
 	}
-	debug.FreeOSMemory()
+	measure.FreeMemory()
 	s.base, _ = measure.RSS()
 	var err error
 	s.db, err = s.spec.Open(c)
