@@ -88,8 +88,8 @@ type Prefetcher interface {
 
 // NewKey hashes a key.
 func NewKey(b []byte) Key {
-	// Short keys are hashed inline: the fewer instructions between the cache misses of
-	// successive probes, the more of the misses overlap.
+	// Short keys are hashed inline: with a call, a probe of a Bloom filter in the cache takes 14 ns
+	// instead of 8 (BenchmarkAbsent).
 	if n := len(b); n > 8 && n <= 16 {
 		return Key{Bytes: b, Hash: xxh3.Sum9to16(b)}
 	}

@@ -21,8 +21,10 @@ type BloomOptions[T any] struct {
 	// Scheme determines which bits an element sets; Scattered if zero.
 	Scheme Scheme
 	// Seed, if not zero, makes the false positives of this filter independent of those of filters
-	// with other seeds. A secret seed also keeps others from choosing elements that are false
-	// positives. Guava's schemes have no seed.
+	// with other seeds. Guava's schemes have no seed. A secret seed is no protection from those
+	// who choose elements: elements that have the same hash are not distinguished with any seed,
+	// and such elements can be computed. A Funnel that appends a keyed hash, such as HMAC,
+	// prevents that.
 	Seed uint64
 	// Unshared makes additions take up to a third less time, with plain stores instead of
 	// atomic ones. It is for a filter that one goroutine fills: until Share is called, no
@@ -45,6 +47,13 @@ type Bloom[T any] struct {
 
 // maxBits is the maximum size, for which all arithmetic is exact.
 const maxBits = 1 << 43
+
+// maxWords is the maximum number of words of a filter in memory. On 32-bit systems the address
+// space bounds it.
+const maxWords = min(maxBits/wordBits, maxMemory/8)
+
+// maxMemory is the maximum number of bytes that filter.AlignedBytes can allocate.
+const maxMemory = math.MaxInt - blockBits/8
 
 // maxHashes fits into one byte of the saved form.
 const maxHashes = 255
@@ -111,6 +120,10 @@ func (o *BloomOptions[T]) size() (numWords uint64, hashes int, err error) {
 		align = blockBits
 	}
 	numWords = (bits + align - 1) / align * (align / wordBits)
+	if numWords > maxWords {
+		return 0, 0, optionError("Items or Bits",
+			"need %d words, more than this system can address", numWords)
+	}
 	if o.Scheme.guava() && numWords > math.MaxInt32 {
 		return 0, 0, optionError("Items or Bits", "need %d words; Guava's format has at most 2^31-1", numWords)
 	}

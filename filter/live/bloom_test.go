@@ -1,9 +1,12 @@
 package live
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -369,5 +372,36 @@ func TestUnshared(t *testing.T) {
 	o := BloomOptions[string]{Items: 10, FPR: 0.01, Unshared: true}
 	if _, err := NewPair(o, o); err == nil {
 		t.Error("a Pair accepted Unshared options")
+	}
+}
+
+// TestSecretSeedCollision checks what BloomOptions.Seed says: elements can be computed that are
+// false positives with any seed. The hash of an element is XXH64, which adds each eight bytes of
+// the first half of such an element to a state, and then those of the second half to the result.
+// Any change of the former can be undone by the latter.
+func TestSecretSeedCollision(t *testing.T) {
+	const p1, p2 = 0x9e3779b185ebca87, 0xc2b2ae3d27d4eb4f // of XXH64
+	inverse := uint64(p2)                                 // of p2, modulo 2^64
+	for range 6 {
+		inverse *= 2 - p2*inverse
+	}
+	var start uint64 = p1
+	start += p2
+	round := func(word uint64) uint64 { return bits.RotateLeft64(start+word*p2, 31) * p1 }
+	element := func(first uint64) string {
+		b := []byte(strings.Repeat("x", 64))
+		binary.LittleEndian.PutUint64(b, first)
+		binary.LittleEndian.PutUint64(b[32:], (round(0)-round(first))*inverse)
+		return string(b)
+	}
+	rnd := seededRand(t)
+	for range 10 {
+		f := must(NewBloom(BloomOptions[string]{Items: 1000, FPR: 1e-9, Seed: rnd.Uint64()}))
+		f.Add(element(0))
+		for range 100 {
+			if !f.MayContain(element(rnd.Uint64())) {
+				t.Fatal("the elements have different hashes; correct the comment of Seed")
+			}
+		}
 	}
 }

@@ -295,6 +295,9 @@ func readCold[T any](s *source, key funnel.Key[T]) (*Cold[T], error) {
 // Load reads the whole filter into memory and verifies each block. The Bloom that it returns can do
 // what a Cold cannot: count, merge, and add elements.
 func (c *Cold[T]) Load() (*Bloom[T], error) {
+	if c.blocks > maxWords/blockWords {
+		return nil, tooLarge(c.blocks*blockWords, maxMemory)
+	}
 	in := io.NewSectionReader(c.r, coldHeader, int64(c.blocks)*coldBlock)
 	words := alignedWords(c.blocks * blockWords)
 	buf := make([]byte, coldBlock*min(c.blocks, ioChunk/coldBlock))

@@ -78,8 +78,13 @@ func NewCounting[T any](o CountingOptions[T]) (*Counting[T], error) {
 		return nil, err
 	}
 	n := OptimalBits(o.Items, o.FPR)
-	words := alignedWords((n + countersPerWord - 1) / countersPerWord)
-	return &Counting[T]{key: key, counters: countersOf(words, min(maxHashes, OptimalHashes(n, o.Items)), o.Seed)}, nil
+	numWords := (n + countersPerWord - 1) / countersPerWord
+	if numWords > maxWords {
+		return nil, optionError("Items", "%d at an FPR of %v need %d words, too many",
+			o.Items, o.FPR, numWords)
+	}
+	hashes := min(maxHashes, OptimalHashes(n, o.Items))
+	return &Counting[T]{key: key, counters: countersOf(alignedWords(numWords), hashes, o.Seed)}, nil
 }
 
 func countersOf(words []uint64, hashes int, seed uint64) counters {

@@ -10,7 +10,7 @@ var (
 	// filter.
 	ErrFormat = errors.New("live: not a saved filter, or a damaged one")
 	// ErrTooLarge is matched by the error of a reader whose input needs more memory than the
-	// caller allows.
+	// caller allows or the system can address.
 	ErrTooLarge = errors.New("live: saved filter is larger than allowed")
 	// ErrIncompatible is matched by the error of Merge and of readers for filters that differ in a
 	// parameter that must be the same.

@@ -55,14 +55,16 @@ func (fs *flights[K, V]) do(ctx context.Context, k K, fn func(context.Context) (
 		f = &flight[V]{done: make(chan struct{}), cancel: cancel}
 		s.m[k] = f
 		go func() {
-			defer cancel()
+			defer func() { // also if fn ends the goroutine
+				cancel()
+				s.mu.Lock()
+				if s.m[k] == f {
+					delete(s.m, k)
+				}
+				s.mu.Unlock()
+				close(f.done)
+			}()
 			f.run(own, fn)
-			s.mu.Lock()
-			if s.m[k] == f {
-				delete(s.m, k)
-			}
-			s.mu.Unlock()
-			close(f.done)
 		}()
 	}
 	f.users++

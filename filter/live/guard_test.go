@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -348,4 +349,23 @@ func TestGuardLearnsUnderLoad(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// TestGuardLoadEndsItsGoroutine checks that Get returns an error if load calls runtime.Goexit, and
+// that the next Get calls load again.
+func TestGuardLoadEndsItsGoroutine(t *testing.T) {
+	g := must(NewGuard(GuardOptions[string, string]{}))
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	_, err := g.Get(ctx, "k", func(context.Context, string) (string, error) {
+		runtime.Goexit()
+		return "", nil
+	})
+	if err == nil || ctx.Err() != nil {
+		t.Fatalf("Get: %v", err)
+	}
+	v, err := g.Get(ctx, "k", func(context.Context, string) (string, error) { return "v", nil })
+	if v != "v" || err != nil {
+		t.Errorf("the next Get: %q, %v", v, err)
+	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -17,8 +16,8 @@ import (
 type ReadOptions[T any] struct {
 	// MaxBytes is the maximum memory of the filter in bytes. A larger filter gives ErrTooLarge. A
 	// Generations counts with all the filters that it will have. If MaxBytes is zero, memory is
-	// bounded only by the size of the input: a header that claims more than follows does not
-	// make the reader allocate it.
+	// bounded only by the size of the input and by what the system can address: a header that
+	// claims more than follows does not make the reader allocate it.
 	MaxBytes int64
 	// Funnel must append the same bytes as the writer's. It may be nil for strings,
 	// byte slices and integers.
@@ -37,9 +36,9 @@ type source struct {
 
 func newSource(r io.Reader, maxBytes int64, elements funnel.Kind) *source {
 	if maxBytes == 0 {
-		maxBytes = math.MaxInt64
+		maxBytes = maxMemory
 	}
-	return &source{r: r, left: maxBytes, elements: elements}
+	return &source{r: r, left: min(maxBytes, maxMemory), elements: elements}
 }
 
 func (s *source) Read(b []byte) (int, error) {

@@ -87,6 +87,10 @@ func NewScalable[T any](o ScalableOptions[T]) (*Scalable[T], error) {
 		return nil, optionError("FPR", "%v is less than %v", o.FPR, minScalableFPR)
 	}
 	f := &Scalable[T]{key: key, items: o.Items, fpr: o.FPR, growth: uint64(o.Growth), seed: o.Seed}
+	if numWords, _ := f.linkSize(0); numWords > maxWords {
+		return nil, optionError("Items", "%d at an FPR of %v need %d words, too many",
+			o.Items, o.FPR, numWords)
+	}
 	f.links.Store(&[]*link{f.newLink(0)})
 	return f, nil
 }
@@ -99,20 +103,26 @@ func linkItems(items, growth uint64, i int) uint64 {
 	return items
 }
 
-func (f *Scalable[T]) newLink(i int) *link {
+// linkSize returns the number of words and of hashes of link i.
+func (f *Scalable[T]) linkSize(i int) (numWords uint64, hashes int) {
 	items, fpr := linkItems(f.items, f.growth, i), f.fpr/float64((i+1)*(i+2))
 	// The FPR of a filter varies around the expected one, with a relative standard
 	// deviation of 0.46 √(k/n): 15% for a hundred elements at 0.05%. The margin is
 	// four times that.
 	fpr /= 1 + 1.85*math.Sqrt(-math.Log2(fpr)/float64(items))
 	bits := max(1, OptimalBits(items, fpr))
-	hashes := min(maxHashes, OptimalHashes(bits, items))
+	hashes = min(maxHashes, OptimalHashes(bits, items))
 	for ExpectedFPR(bits, hashes, items) > fpr { // since hashes was rounded
 		bits += bits/100 + 1
 	}
+	return (bits + wordBits - 1) / wordBits, hashes
+}
+
+func (f *Scalable[T]) newLink(i int) *link {
+	numWords, hashes := f.linkSize(i)
 	return &link{
-		table:    newTable(Scattered, (bits+wordBits-1)/wordBits, hashes, f.seed),
-		capacity: items,
+		table:    newTable(Scattered, numWords, hashes, f.seed),
+		capacity: linkItems(f.items, f.growth, i),
 	}
 }
 

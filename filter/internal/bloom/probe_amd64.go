@@ -4,6 +4,9 @@ package bloom
 
 import "golang.org/x/sys/cpu"
 
+// In a loop, the assembly takes 0.6 of the time of the Go code (BenchmarkAbsent of package filter,
+// with and without -tags purego).
+
 // probe is MayContain for a filter that has shifts.
 //
 //go:noescape

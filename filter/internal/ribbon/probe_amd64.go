@@ -8,6 +8,9 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
+// In a loop, the assembly takes 0.8 of the time of the Go code for absent keys (BenchmarkAbsent of
+// package filter, with and without -tags purego).
+
 // probe returns the verdict of the first plane.
 //
 //go:noescape

@@ -263,7 +263,7 @@ func (f *Bloom[T]) addTo(ctx context.Context, c *config, vs []T, which []int, is
 		all = append(all, f.additions(&c.also, part)...)
 	}
 	if err := f.sender.send(ctx, true, all...); err != nil {
-		f.dropCreated(ctx, c, all, len(reqs))
+		f.sweepCreated(ctx, c, all, len(reqs))
 		return nil, err
 	}
 	var sweep []*request
@@ -302,17 +302,12 @@ func (f *Bloom[T]) addTo(ctx context.Context, c *config, vs []T, which []int, is
 	return stale, nil
 }
 
-// dropCreatedScript deletes a shard that is not one: an addition has created it without a header.
-const dropCreatedScript = `
-if redis.call('GETRANGE', KEYS[1], 0, 0) == '\165' then return 0 end
-return redis.call('DEL', KEYS[1])`
-
-// dropCreated removes what additions to missing shards have created before another addition failed.
-// The first ofRead requests are for c.read, the others for c.also.
-func (f *Bloom[T]) dropCreated(ctx context.Context, c *config, all []*request, ofRead int) {
+// sweepCreated sweeps the keys that additions to missing shards have created before another
+// addition failed. The first ofRead requests are for c.read, the others for c.also.
+func (f *Bloom[T]) sweepCreated(ctx context.Context, c *config, all []*request, ofRead int) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	var drop []*request
+	var sweep []*request
 	for i, r := range all {
 		g, reply := &c.read, r.reply
 		if i >= ofRead {
@@ -325,11 +320,11 @@ func (f *Bloom[T]) dropCreated(ctx context.Context, c *config, all []*request, o
 			reply = r.earlier[len(r.earlier)-1]
 		}
 		if _, there, _, err := g.added(reply); err == nil && !there {
-			drop = append(drop, eval(r.key, dropCreatedScript))
+			sweep = append(sweep, eval(r.key, sweepScript))
 		}
 	}
-	if len(drop) > 0 {
-		_ = f.sender.send(ctx, true, drop...) // the caller's error is more important
+	if len(sweep) > 0 {
+		_ = f.sender.send(ctx, true, sweep...) // the caller's error is more important
 	}
 }
 
@@ -349,9 +344,10 @@ func (g *generation) added(reply any) (epoch uint32, there, changed bool, err er
 }
 
 // sweepScript empties a key that an addition to a missing shard has created, and makes it
-// expire.
+// expire. As retireScript, it needs no memory on the server.
 const sweepScript = `
 if redis.call('GETRANGE', KEYS[1], 0, 0) == '\165' then return 0 end
+redis.call('DEL', KEYS[1])
 redis.call('SET', KEYS[1], '', 'PX', 600000)
 return 1`
 

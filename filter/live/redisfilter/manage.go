@@ -65,21 +65,29 @@ func (f *Bloom[T]) Rename(ctx context.Context, name string) error {
 		if !ok {
 			return fmt.Errorf("%w: %q", ErrExists, name)
 		}
+	case there.lineage == renamed.lineage && there.epoch > renamed.epoch:
+		// An earlier call came this far, and then there was a rebuild under the new name.
+		renamed = there
 	case there != renamed:
 		return fmt.Errorf("%w: %q", ErrExists, name)
 	}
-	if err := f.sender.copyExpiry(ctx, configKey(old), configKey(name)); err != nil {
-		return err
+	rebuilt := renamed.epoch != c.epoch // under the new name, which made the filter persistent
+	if !rebuilt {
+		if err := f.sender.copyExpiry(ctx, configKey(old), configKey(name)); err != nil {
+			return err
+		}
 	}
 	// Now the filter has both names. A rebuild under the old one would make them different
 	// filters, so the old name is removed only if no rebuild has begun.
-	r := eval(configKey(old), forgetScript, fmt.Sprintf("%016x", c.lineage), strconv.FormatUint(uint64(c.epoch), 10))
-	if err := f.sender.send(ctx, true, r); err != nil {
+	gone, err := f.sender.forget(ctx, old, c)
+	if err != nil {
 		return err
 	}
-	if r.reply != int64(1) {
-		drop := &request{key: configKey(name), args: []any{"del", configKey(name)}}
-		return errors.Join(ErrBusy, f.sender.send(ctx, true, drop))
+	if !gone {
+		if !rebuilt {
+			_, err = f.sender.forget(ctx, name, &renamed)
+		}
+		return errors.Join(ErrBusy, err)
 	}
 	f.name.Store(&name)
 	f.config.Store(&renamed)
@@ -107,6 +115,16 @@ if now[1] ~= ARGV[1] then return 1 end
 if now[2] ~= ARGV[2] then return 0 end
 redis.call('DEL', KEYS[1])
 return 1`
+
+// forget deletes the configuration c of the filter with a name. It reports whether it is gone.
+func (s *sender) forget(ctx context.Context, name string, c *config) (gone bool, err error) {
+	lineage, epoch := fmt.Sprintf("%016x", c.lineage), strconv.FormatUint(uint64(c.epoch), 10)
+	r := eval(configKey(name), forgetScript, lineage, epoch)
+	if err := s.send(ctx, true, r); err != nil {
+		return false, err
+	}
+	return r.reply == int64(1), nil
+}
 
 // Expire makes the server delete the filter after a time, at least a millisecond; zero
 // makes it persistent. Clients that use it later get ErrLost or ErrMissing, and lookups

@@ -577,3 +577,291 @@ func TestMakeEvicted(t *testing.T) {
 		t.Errorf("a shard was evicted: %v, %v", evicted, err)
 	}
 }
+
+// unexpiring returns the keys of a filter's shards that do not expire.
+func unexpiring(c *redis.Client, name string) (keys []string) {
+	ctx := context.Background()
+	for _, key := range c.Keys(ctx, "{"+name+":*").Val() {
+		if c.PTTL(ctx, key).Val() < 0 {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// TestDropWithoutMemory checks that a filter can be dropped when the server has no memory left,
+// also during a rebuild, and that its shards expire.
+func TestDropWithoutMemory(t *testing.T) {
+	c := newServer(t).client(t, 3)
+	ctx := context.Background()
+	o := Options[string]{Items: 1000, FPR: 0.01, Shards: 3}
+	for _, rebuilding := range []bool{false, true} {
+		f := open(t, c, "f", o)
+		if rebuilding {
+			boom := errors.New("the source is gone")
+			failing := func(yield func(string, error) bool) { yield("", boom) }
+			if err := f.Rebuild(ctx, RebuildOptions{}, failing); err != boom {
+				t.Fatal(err)
+			}
+		}
+		if err := c.ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
+			t.Fatal(err)
+		}
+		err := f.Drop(ctx)
+		c.ConfigSet(ctx, "maxmemory", "0")
+		if err != nil {
+			t.Errorf("rebuilding: %v: %v", rebuilding, err)
+		}
+		if keys := unexpiring(c, "f"); len(keys) > 0 {
+			t.Errorf("rebuilding: %v: these do not expire: %v", rebuilding, keys)
+		}
+		if _, err := Open(ctx, c, "f", Options[string]{}); !errors.Is(err, ErrMissing) {
+			t.Errorf("rebuilding: %v: after Drop: %v", rebuilding, err)
+		}
+		c.FlushAll(ctx)
+	}
+}
+
+// TestDropInterrupted checks that a Drop that has failed after any of its steps can be repeated.
+func TestDropInterrupted(t *testing.T) {
+	c := newServer(t).client(t, 3)
+	o := Options[string]{Items: 1000, FPR: 0.01, Shards: 3}
+	done := false
+	for step := 1; !done; step++ {
+		f := open(t, c, "f", o)
+		ctx, cancel := context.WithCancel(context.Background())
+		trips := 0
+		f.sender.observe = func(Trip) {
+			if trips++; trips == step {
+				cancel()
+			}
+		}
+		err := f.Drop(ctx)
+		done = trips < step
+		cancel()
+		for range 2 {
+			if err != nil && !errors.Is(err, ErrMissing) {
+				err = f.Drop(context.Background())
+			}
+		}
+		if err != nil && !errors.Is(err, ErrMissing) {
+			t.Errorf("step %d: %v", step, err)
+		}
+		if keys := unexpiring(c, "f"); len(keys) > 0 {
+			t.Errorf("step %d: these do not expire: %v", step, keys)
+		}
+		c.FlushAll(context.Background())
+	}
+}
+
+// TestDropDuringRebuild checks that a filter that another client begins to rebuild while it is
+// dropped leaves no shards that do not expire.
+func TestDropDuringRebuild(t *testing.T) {
+	s := newServer(t)
+	c := s.client(t, 3)
+	ctx := context.Background()
+	f := open(t, c, "f", Options[string]{Items: 1000, FPR: 0.01, Shards: 3})
+	other := open(t, s.client(t, 3), "f", Options[string]{})
+	began := false
+	f.sender.observe = func(trip Trip) {
+		if began || trip.Write {
+			return
+		}
+		began = true // Drop has read the configuration
+		boom := errors.New("the source is gone")
+		failing := func(yield func(string, error) bool) { yield("", boom) }
+		if err := other.Rebuild(ctx, RebuildOptions{}, failing); err != boom {
+			t.Error(err)
+		}
+	}
+	if err := f.Drop(ctx); err != nil || !began {
+		t.Fatal(err)
+	}
+	if keys := unexpiring(c, "f"); len(keys) > 0 {
+		t.Errorf("these do not expire: %v", keys)
+	}
+	if _, err := Open(ctx, c, "f", Options[string]{}); !errors.Is(err, ErrMissing) {
+		t.Errorf("after Drop: %v", err)
+	}
+}
+
+// TestDrainWithoutMemory checks that the shards of an old filter are freed when the server has no
+// memory left.
+func TestDrainWithoutMemory(t *testing.T) {
+	c := newServer(t).client(t, 3)
+	ctx := context.Background()
+	f := open(t, c, "f", Options[string]{Items: 1000, FPR: 0.01, Shards: 3})
+	old := f.config.Load().read
+	draining := func() bool {
+		return c.HGet(ctx, configKey("f"), "phase").Val() == string(draining)
+	}
+	f.sender.observe = func(Trip) {
+		if draining() {
+			c.ConfigSet(ctx, "maxmemory", "1")
+		}
+	}
+	if err := f.Rebuild(ctx, RebuildOptions{}, each([]string{"a"})); err == nil || !draining() {
+		t.Fatalf("the server had memory left: %v", err)
+	}
+	if err := f.Rebuild(ctx, RebuildOptions{}, each([]string{"a"})); err == nil {
+		t.Error("rebuilt without memory")
+	}
+	for i := range old.shards {
+		key := shardKey(old.keys, &old, i)
+		if n := c.StrLen(ctx, key).Val(); n > 0 || c.PTTL(ctx, key).Val() < 0 {
+			t.Errorf("shard %d of the old filter has %d bytes", i, n)
+		}
+	}
+	f.sender.observe = nil
+	c.ConfigSet(ctx, "maxmemory", "0")
+	allKnown(t, f, []string{"a"})
+	if err := f.Rebuild(ctx, RebuildOptions{}, each([]string{"b"})); err != nil {
+		t.Fatal(err)
+	}
+	allKnown(t, f, []string{"b"})
+}
+
+// TestRenameAfterRebuildOfNew checks that a Rename that failed halfway can be repeated when the
+// filter was rebuilt under its new name.
+func TestRenameAfterRebuildOfNew(t *testing.T) {
+	s := newServer(t)
+	c := s.client(t, 3)
+	ctx := context.Background()
+	f := open(t, c, "old", Options[string]{Items: 1000, FPR: 0.01, Shards: 3})
+	deny := true
+	c.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+		if deny && cmds[0].Name() == "eval" && slices.Contains(cmds[0].Args(), any(configKey("old"))) {
+			return fail(cmds, replyError("NOPERM no"))
+		}
+		return next(ctx, cmds)
+	}))
+	if err := f.Rename(ctx, "new"); err == nil {
+		t.Fatal("renamed")
+	}
+	deny = false
+	other := open(t, s.client(t, 3), "new", Options[string]{})
+	if err := other.Rebuild(ctx, RebuildOptions{}, each([]string{"b"})); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Rename(ctx, "new"); err != nil {
+		t.Fatal(err)
+	}
+	allKnown(t, f, []string{"b"})
+	allKnown(t, open(t, c, "new", Options[string]{}), []string{"b"})
+	if _, err := Open(ctx, c, "old", Options[string]{}); !errors.Is(err, ErrMissing) {
+		t.Errorf("the old name: %v", err)
+	}
+}
+
+// TestRebuildEpochUndone checks that an element is not lost if a failover undoes the epoch of the
+// old shards during a rebuild, so that a client that knows nothing of the rebuild adds the element
+// to them only: it is found, or Rebuild fails, and the next one reads it from the source.
+func TestRebuildEpochUndone(t *testing.T) {
+	s := newServer(t)
+	c := s.client(t, 3)
+	ctx := context.Background()
+	for _, during := range []phase{filling, draining} {
+		name := string(during)
+		f := open(t, c, name, Options[string]{Items: 1000, FPR: 1e-6, Shards: 3})
+		idle := open(t, s.client(t, 3), name, Options[string]{})
+		old, undone := f.config.Load().read, false
+		undo := func() {
+			undone = true
+			for i := range old.shards {
+				c.BitField(ctx, shardKey(old.keys, &old, i), "set", "u32", 32, 1)
+			}
+			if isNew, err := idle.Add(ctx, "a"); !isNew || err != nil {
+				t.Errorf("%s: Add: %v, %v", during, isNew, err)
+			}
+		}
+		source := func(yield func(string, error) bool) {
+			if during == filling {
+				undo()
+			}
+			yield("b", nil)
+		}
+		f.sender.observe = func(Trip) {
+			if during == draining && !undone &&
+				c.HGet(ctx, configKey(name), "phase").Val() == string(draining) {
+				undo() // before the old shards have the epoch of this phase
+			}
+		}
+		err := f.Rebuild(ctx, RebuildOptions{}, source)
+		if !undone {
+			t.Fatal(err)
+		}
+		if err != nil && !Retryable(err) {
+			t.Errorf("%s: %v", during, err)
+		}
+		if err == nil || during == filling {
+			allKnown(t, f, []string{"a"})
+		}
+		if err != nil {
+			if err := f.Rebuild(ctx, RebuildOptions{}, each([]string{"a", "b"})); err != nil {
+				t.Fatal(err)
+			}
+		}
+		allKnown(t, f, []string{"a", "b"})
+	}
+}
+
+// TestRenameDuringRebuilds checks that Rename leaves the new name if the filter was rebuilt under
+// both names before the old one was removed.
+func TestRenameDuringRebuilds(t *testing.T) {
+	s := newServer(t)
+	c, other := s.client(t, 3), s.client(t, 3)
+	ctx := context.Background()
+	f := open(t, c, "old", Options[string]{Items: 1000, FPR: 1e-6, Shards: 3})
+	rebuilt := false
+	f.sender.observe = func(trip Trip) {
+		if rebuilt || !trip.Write {
+			return
+		}
+		rebuilt = true // the filter has both names
+		for _, name := range []string{"old", "new"} {
+			g := open(t, other, name, Options[string]{})
+			if err := g.Rebuild(ctx, RebuildOptions{}, each([]string{name})); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if err := f.Rename(ctx, "new"); !errors.Is(err, ErrBusy) || !rebuilt {
+		t.Errorf("Rename: %v", err)
+	}
+	for _, name := range []string{"old", "new"} {
+		allKnown(t, open(t, other, name, Options[string]{}), []string{name})
+	}
+}
+
+// TestSweepWithoutMemory checks that an addition to shards that have expired leaves no keys without
+// an expiry if the server has no memory left then.
+func TestSweepWithoutMemory(t *testing.T) {
+	s := newServer(t)
+	ctx := context.Background()
+	c, ic := s.client(t, 3), s.client(t, 3)
+	f := open(t, c, "f", Options[string]{Items: 1000, FPR: 0.01, Shards: 4})
+	idle := open(t, ic, "f", Options[string]{})
+	old := idle.config.Load().read
+	if err := f.Clear(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for i := range old.shards { // as if they had expired
+		c.Del(ctx, shardKey(old.keys, &old, i))
+	}
+	ic.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+		err := next(ctx, cmds)
+		if cmds[0].Name() == "bitfield" {
+			c.ConfigSet(ctx, "maxmemory", "1")
+		}
+		return err
+	}))
+	if err := idle.AddMany(ctx, members(0, 100), nil); !redis.HasErrorPrefix(err, "OOM") {
+		t.Errorf("added without memory: %v", err)
+	}
+	for i := range old.shards {
+		key := shardKey(old.keys, &old, i)
+		if n := c.StrLen(ctx, key).Val(); n > 0 || c.PTTL(ctx, key).Val() < 0 {
+			t.Errorf("shard %d of the old filter has %d bytes, or does not expire", i, n)
+		}
+	}
+}

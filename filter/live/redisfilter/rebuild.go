@@ -38,7 +38,8 @@ const drainFor = 10 * time.Minute
 // call Add.
 //
 // A rebuild that is interrupted leaves the old filter in use; the next one cleans up. If a
-// second one begins while this one runs, it takes over, and this one returns ErrTaken.
+// second one begins while this one runs, it takes over, and this one returns ErrTaken. So does one
+// of which a failover has undone a part: call it again.
 //
 // How it works: each shard holds the epoch of the configuration. An addition returns it, and a
 // client that gets a later epoch than it knows loads the configuration and adds the element again.
@@ -92,6 +93,13 @@ func (f *Bloom[T]) Rebuild(ctx context.Context, o RebuildOptions, source iter.Se
 	if err := fill(ctx, c, o.Progress, source); err != nil {
 		return err
 	}
+	had, err := f.raiseEpochs(ctx, c)
+	if err != nil {
+		return err
+	}
+	if had < c.epoch {
+		return errUndone
+	}
 	if c, err = f.advance(ctx, c, draining, c.also, c.read); err != nil {
 		return err
 	}
@@ -99,21 +107,30 @@ func (f *Bloom[T]) Rebuild(ctx context.Context, o RebuildOptions, source iter.Se
 	return err
 }
 
-// finishPhase brings all shards to the epoch of c, and ends the phase draining.
+// errUndone is returned if a failover has undone the epoch of a shard during a rebuild. Clients
+// that did not know the epoch may have added elements to the old generation only since. The next
+// rebuild finds them in the source.
+var errUndone = fmt.Errorf("%w, or a failover has undone a part of this one", ErrTaken)
+
+// finishPhase brings all shards to the epoch of c, and ends the phase draining. It empties the
+// shards of the old generation first: that needs no memory on the servers, and frees some.
 func (f *Bloom[T]) finishPhase(ctx context.Context, c *config) (*config, error) {
-	if err := f.raiseEpochs(ctx, c); err != nil {
+	if c.phase == draining {
+		if err := f.retire(ctx, &c.also, drainFor); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := f.raiseEpochs(ctx, c); err != nil {
 		return nil, err
 	}
 	if c.phase != draining {
 		return c, nil
 	}
-	if err := f.retire(ctx, &c.also, drainFor); err != nil {
-		return nil, err
-	}
 	return f.advance(ctx, c, steady, c.read, generation{})
 }
 
-// advance begins the next epoch and returns when all shards have it.
+// advance begins the next epoch and returns when all shards have it. When the phase draining
+// begins, all must have had the epoch of c.
 func (f *Bloom[T]) advance(ctx context.Context, c *config, p phase, read, also generation) (*config, error) {
 	next := *c
 	next.epoch, next.phase, next.read, next.also = c.epoch+1, p, read, also
@@ -125,21 +142,28 @@ func (f *Bloom[T]) advance(ctx context.Context, c *config, p phase, read, also g
 		return nil, ErrTaken
 	}
 	f.config.Store(&next)
-	return &next, f.raiseEpochs(ctx, &next)
+	had, err := f.raiseEpochs(ctx, &next)
+	if err == nil && p == draining && had < c.epoch {
+		err = errUndone
+	}
+	return &next, err
 }
 
-// raiseEpochScript raises the epoch of a shard, if it exists.
+// raiseEpochScript raises the epoch of a shard and returns the one that it had, or 0 if the shard
+// does not exist.
 const raiseEpochScript = `
 local h = redis.call('GETRANGE', KEYS[1], 0, 7)
 if string.byte(h, 1) ~= 165 then return 0 end
 local b1, b2, b3, b4 = string.byte(h, 5, 8)
-if ((b1 * 256 + b2) * 256 + b3) * 256 + b4 < tonumber(ARGV[1]) then
+local epoch = ((b1 * 256 + b2) * 256 + b3) * 256 + b4
+if epoch < tonumber(ARGV[1]) then
   redis.call('BITFIELD', KEYS[1], 'SET', 'u32', 32, ARGV[1])
 end
-return 1`
+return epoch`
 
-// raiseEpochs gives all shards the epoch of c. A shard that is lost stays lost.
-func (f *Bloom[T]) raiseEpochs(ctx context.Context, c *config) error {
+// raiseEpochs gives all shards the epoch of c, and returns the lowest one that a shard had. A shard
+// that is lost stays lost.
+func (f *Bloom[T]) raiseEpochs(ctx context.Context, c *config) (had uint32, err error) {
 	var reqs []*request
 	each := func(g *generation) {
 		for i := range g.shards {
@@ -150,7 +174,20 @@ func (f *Bloom[T]) raiseEpochs(ctx context.Context, c *config) error {
 	if c.phase != steady {
 		each(&c.also)
 	}
-	return f.sender.send(ctx, true, reqs...)
+	if err := f.sender.send(ctx, true, reqs...); err != nil {
+		return 0, err
+	}
+	had = c.epoch
+	for _, r := range reqs {
+		epoch, ok := r.reply.(int64)
+		if !ok {
+			return 0, formatError("reply of type %T to a script", r.reply)
+		}
+		if epoch != 0 {
+			had = min(had, uint32(epoch))
+		}
+	}
+	return had, nil
 }
 
 // makeScript creates a shard: the header ARGV[1], then ARGV[2] times the block ARGV[3], or zeros
@@ -189,13 +226,19 @@ func (f *Bloom[T]) makeShards(ctx context.Context, g *generation, epoch uint32) 
 	return nil
 }
 
+// retireScript empties a shard and makes it expire. It begins with a command that a server without
+// memory accepts; those after the first write are not rejected.
+const retireScript = `
+redis.call('DEL', KEYS[1])
+redis.call('SET', KEYS[1], '', 'PX', ARGV[1])
+return 1`
+
 // retire empties the shards of a generation, so that every operation finds them missing, and
 // makes them expire.
 func (f *Bloom[T]) retire(ctx context.Context, g *generation, after time.Duration) error {
 	reqs := make([]*request, g.shards)
 	for i := range reqs {
-		key := shardKey(g.keys, g, i)
-		reqs[i] = &request{key: key, args: []any{"set", key, "", "px", after.Milliseconds()}}
+		reqs[i] = eval(shardKey(g.keys, g, i), retireScript, after.Milliseconds())
 	}
 	return f.sender.send(ctx, true, reqs...)
 }
@@ -231,27 +274,36 @@ func (f *Bloom[T]) fill(ctx context.Context, c *config, progress func(uint64), s
 	return flush()
 }
 
-// dropScript deletes a configuration, but not that of a filter that was created since with the same
-// name: the client that created it would continue without a configuration, and others would create
-// another filter.
-const dropScript = `
-if redis.call('HGET', KEYS[1], 'lineage') == ARGV[1] then redis.call('DEL', KEYS[1]) end
-return 1`
-
-// Drop deletes the filter. Clients that still use it get ErrMissing.
+// Drop deletes the filter. Clients that still use it get ErrMissing. If it fails halfway, call it
+// again; until then, they may get ErrLost.
 func (f *Bloom[T]) Drop(ctx context.Context) error {
 	c, err := f.refresh(ctx)
 	if err != nil {
 		return err
 	}
-	r := eval(configKey(*f.name.Load()), dropScript, fmt.Sprintf("%016x", c.lineage))
-	if err := f.sender.send(ctx, true, r); err != nil {
-		return err
-	}
-	if c.phase != steady {
-		if err := f.retire(ctx, &c.also, drainFor); err != nil {
+	lineage := c.lineage
+	for range maxAttempts {
+		// The configuration is deleted last, since only it names the shards.
+		if c.phase != steady {
+			if err := f.retire(ctx, &c.also, drainFor); err != nil {
+				return err
+			}
+		}
+		if err := f.retire(ctx, &c.read, drainFor); err != nil {
+			return err
+		}
+		gone, err := f.sender.forget(ctx, *f.name.Load(), c)
+		if err != nil || gone {
+			return err
+		}
+		// A rebuild has made other shards meanwhile.
+		c, err = f.refresh(ctx)
+		if errors.Is(err, ErrMissing) || err == nil && c.lineage != lineage {
+			return nil // another client has dropped the filter
+		}
+		if err != nil {
 			return err
 		}
 	}
-	return f.retire(ctx, &c.read, drainFor)
+	return errors.Join(ErrTaken, errors.New("the configuration keeps changing"))
 }

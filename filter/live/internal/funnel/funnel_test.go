@@ -7,25 +7,34 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
+// TestSum64 checks that Sum64 hashes the bytes that Append appends.
 func TestSum64(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	b := make([]byte, 100)
-	for n := range b {
-		for range 20 {
-			for i := range b {
-				b[i] = byte(r.Uint32())
-			}
-			want := xxhash.Sum64(b[:n])
-			if got := sum64(b[:n]); got != want {
-				t.Fatalf("%x: %x, want %x", b[:n], got, want)
-			}
+	for n := range 100 {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = byte(r.Uint32())
 		}
-	}
-	for range 100 {
+		check(t, nil, b)
+		check(t, nil, string(b))
+		check(t, func(dst []byte, v string) []byte { return append(dst, "x"+v...) }, string(b))
 		v := r.Uint64()
-		k, _ := For[uint64](nil)
-		if got, want := sum64Of8(v), xxhash.Sum64(k.Append(nil, v)); got != want {
-			t.Fatalf("%x: %x, want %x", v, got, want)
-		}
+		check(t, nil, v)
+		check(t, nil, int(v))
+		check(t, nil, int64(v))
+		check(t, nil, uint32(v))
+		check(t, nil, int16(v))
+		check(t, nil, uint8(v))
+	}
+}
+
+func check[T any](t *testing.T, funnel func([]byte, T) []byte, v T) {
+	t.Helper()
+	k, err := For(funnel)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := k.Sum64(v), xxhash.Sum64(k.Append(nil, v)); got != want {
+		t.Errorf("%T %v: %x, want %x", v, v, got, want)
 	}
 }
