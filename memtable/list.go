@@ -30,6 +30,8 @@ import (
 // publishes it: readers reach it through an atomic load of the same word. Afterwards only its links
 // change. Nodes are never removed, so a node that once preceded a key always does.
 type list struct {
+	// arena is a pointer, not a slice: bounds checks would make lookups take 1.1 to 1.2 times as long
+	// (BenchmarkGet).
 	arena  unsafe.Pointer
 	limit  uint64        // no entry ends beyond this offset
 	height atomic.Uint32 // levels in use, at least 1

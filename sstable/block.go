@@ -48,7 +48,6 @@ var (
 // block is a decoded block with validated restart offsets. It is immutable except for the
 // cache's bookkeeping.
 type block struct {
-	// The fields that a lookup in a cached block reads lie in one cache line.
 	data    []byte      // entries, then restart offsets and count
 	slots   []uint32    // the hash index, see hashindex.go; nil: none
 	entries int         // length of the entries
@@ -57,7 +56,6 @@ type block struct {
 
 	restarts int // number of restart offsets, at least 1
 	cached   cacheNode
-	_        [16]byte // pads to 128 bytes, a size class aligned to cache lines
 }
 
 // memory returns the number of bytes allocated for the block.

@@ -77,6 +77,28 @@ func BenchmarkEnterExit(b *testing.B) {
 	})
 }
 
+// BenchmarkCounters adds to two counters from two goroutines at a time.
+func BenchmarkCounters(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		gap  int // in counters of 8 bytes
+	}{{"one line", 1}, {"two lines", 16}} {
+		b.Run(c.name, func(b *testing.B) {
+			var counters [64]atomic.Uint64
+			var wg sync.WaitGroup
+			for i := range 2 {
+				n := &counters[16+i*c.gap]
+				wg.Go(func() {
+					for range b.N {
+						n.Add(1)
+					}
+				})
+			}
+			wg.Wait()
+		})
+	}
+}
+
 // TestSynchronizeTogether checks that a second call of Synchronize, during the first one, waits for a
 // reader that entered before both.
 func TestSynchronizeTogether(t *testing.T) {
