@@ -178,11 +178,11 @@ func (b *browser) block(q url.Values) (any, error) {
 		if err != nil {
 			return err
 		}
+		p.NumBlocks = r.NumDataBlocks()
+		p.Next, p.Prev = around(i, 1, p.NumBlocks)
 		if p.blockRow, err = b.blockRow(r, i); err != nil || p.Error != "" {
 			return err
 		}
-		p.NumBlocks = r.NumDataBlocks()
-		p.Next, p.Prev = around(i, 1, p.NumBlocks)
 		return b.entries(p, r, i)
 	})
 	return p, err

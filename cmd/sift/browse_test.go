@@ -220,6 +220,7 @@ func TestBrowseDamage(t *testing.T) {
 	for page, want := range map[string]string{
 		"table?number=5":         "checksum mismatch",
 		"block?number=5&block=0": "checksum mismatch",
+		"block?block=0&number=5": "block=1",
 		"block?number=5&block=1": "value ",
 		"key?key=key000000":      "checksum mismatch",
 		"keys":                   "checksum mismatch",

@@ -25,7 +25,7 @@ of writes or a sync mark, and how the log ends; for a MANIFEST, the edits and th
 result in. Damage is reported where it is found, and the exit status is then 3.
 
 With --json each line is an object. Its field "type" is one of file, block, entry, property,
-filter; batch, sync mark, bad record, end, totals; edit, bad edit, table.
+filter; batch, sync mark, bad record, end, totals; edit, bad edit, table, end.
 
 Examples:
 
