@@ -43,7 +43,7 @@ type commands struct {
 }
 
 func main() {
-	// An interrupt ends the process at once, after removing the databases.
+	// An interrupt ends the process at once, after removing the databases of run and memory.
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
 	go func() {
