@@ -3,8 +3,10 @@ package cluster
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -48,7 +50,8 @@ func (r readerUntil) Read(p []byte) (int, error) {
 // RestoreBackup replaces the database with what Backup has written, on all nodes of the group. Only
 // the leader can do this. The group keeps its members. No client should write to it meanwhile:
 // commands in progress fail. size is what Backup returned. If the backup is damaged, nothing
-// changes.
+// changes. After another error, such as that the node has been closed, the database may have been
+// replaced.
 func (n *Node) RestoreBackup(r io.Reader, size int64) error {
 	var head [streamHeaderLen]byte
 	if err := readFull(r, head[:]); err != nil {
@@ -64,5 +67,66 @@ func (n *Node) RestoreBackup(r io.Reader, size int64) error {
 	}
 	// The backup comes after this index, and after everything in the log.
 	meta := raft.SnapshotMeta{Version: raft.SnapshotVersionMax, Index: h.index, Size: size}
-	return n.raft.Restore(&meta, io.MultiReader(bytes.NewReader(head[:]), r), 0)
+	all := io.MultiReader(bytes.NewReader(head[:]), r)
+	b := &backupReader{Reader: all, node: n, done: make(chan struct{})}
+	go func() {
+		defer close(b.done)
+		b.err = n.raft.Restore(&meta, b, 0)
+	}()
+	select {
+	case <-b.done:
+		return errors.Join(b.err, n.fsm.Err())
+	case <-n.ended:
+		return ErrClosed
+	}
+}
+
+// backupReader is a backup that Raft reads. From its end until Raft has installed it, the node does
+// not shut Raft down, because Raft would panic.
+type backupReader struct {
+	io.Reader
+	node *Node
+	done chan struct{} // closed when Raft needs the backup no more
+	err  error         // what Raft has returned
+}
+
+func (b *backupReader) Read(p []byte) (int, error) {
+	n := b.node
+	select {
+	case <-n.closing:
+		return 0, ErrClosed
+	case <-n.fsm.Failed():
+		return 0, n.fsm.Err()
+	default:
+	}
+	size, err := b.Reader.Read(p)
+	if err != io.EOF {
+		return size, err
+	}
+	select {
+	case n.installing <- struct{}{}:
+	case <-n.closing:
+		return size, ErrClosed
+	case <-n.fsm.Failed():
+		return size, n.fsm.Err()
+	}
+	n.fsm.installsBackup.Store(true)
+	go b.awaitInstalled(n.raft.AppliedIndex())
+	return size, io.EOF
+}
+
+// awaitInstalled allows the node to shut Raft down again once Raft has installed the backup, which
+// changes the applied index, or needs it no more. Raft.Restore then still waits for other nodes.
+func (b *backupReader) awaitInstalled(applied uint64) {
+	defer func() {
+		b.node.fsm.installsBackup.Store(false)
+		<-b.node.installing
+	}()
+	for b.node.raft.AppliedIndex() == applied {
+		select {
+		case <-b.done:
+			return
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
 }

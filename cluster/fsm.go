@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -52,6 +53,8 @@ type FSM struct {
 	members    []raft.Server // after the change at index configured
 	configured uint64
 	removals   chan removal // of the changes that Raft reports
+
+	installsBackup atomic.Bool // Restore installs a backup, or will be called to do so
 
 	test testHooks
 }
@@ -362,6 +365,16 @@ func (c *checkpoint) Release() {
 // switches to it by replacing CURRENT, the file that names the current one. Readers of the old one
 // continue. Restore ignores a snapshot if the database is not behind it.
 func (f *FSM) Restore(rc io.ReadCloser) error {
+	err := f.restore(rc)
+	if err != nil && f.installsBackup.Load() {
+		// Raft would panic. The FSM stops, and the next start installs the backup.
+		f.fail(err)
+		return nil
+	}
+	return err
+}
+
+func (f *FSM) restore(rc io.ReadCloser) error {
 	if err := f.Err(); err != nil {
 		return err
 	}

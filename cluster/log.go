@@ -63,7 +63,11 @@ func (l *log) write(change func() error) error {
 	if err != nil {
 		return err
 	}
-	err = change()
+	return l.check(change())
+}
+
+// check records an error as a failure of the log.
+func (l *log) check(err error) error {
 	if err == nil || errors.Is(err, wal.ErrClosed) {
 		return err
 	}
@@ -76,6 +80,22 @@ func (l *log) write(change func() error) error {
 	l.mu.Unlock()
 	if first {
 		l.failed(err)
+	}
+	return err
+}
+
+// GetLog implements raft.LogStore. Raft panics if an entry cannot be read. So a failure ends the
+// goroutine, as in SetUint64.
+func (l *log) GetLog(index uint64, entry *raft.Log) error {
+	err := l.WAL.GetLog(index, entry)
+	if errors.Is(err, os.ErrClosed) { // raft-wal may close a file that it removes while it is read
+		err = l.WAL.GetLog(index, entry)
+	}
+	if errors.Is(err, wal.ErrNotFound) {
+		return err
+	}
+	if err = l.check(err); err != nil && !errors.Is(err, wal.ErrClosed) {
+		runtime.Goexit()
 	}
 	return err
 }
@@ -114,8 +134,9 @@ func (l *log) Set(key, value []byte) error {
 }
 
 // SetUint64 implements raft.StableStore. Raft panics if a term cannot be written. So a failure ends
-// the goroutine instead of returning. The goroutine is Raft's, that of Node.startRaft, or that of a
-// connection that has received a heartbeat. The node stops as after any other failure of the log.
+// the goroutine instead of returning. The goroutine is one of Raft or of the node, that of
+// Node.startRaft, or that of a connection that has received a heartbeat. The node stops as after
+// any other failure of the log.
 //
 // Raft writes the term of a vote first, and then the candidate. If it is killed in between, it must
 // not mistake the candidate of an earlier vote for that of the new one: it would vote for that

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
@@ -124,7 +125,7 @@ func (m *Mux) Transport(group uint32, replica uint64, logger hclog.Logger) (raft
 	if logger == nil {
 		logger = hclog.NewNullLogger()
 	}
-	l := &muxLayer{mux: m, group: group, replica: replica, conns: make(chan net.Conn), done: make(chan struct{})}
+	l := newMuxLayer(m, group, replica)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
@@ -134,7 +135,10 @@ func (m *Mux) Transport(group uint32, replica uint64, logger hclog.Logger) (raft
 		return nil, errors.New("cluster: the group already has a transport")
 	}
 	m.groups[group] = l
-	return raft.NewNetworkTransportWithLogger(l, muxPool, requestTimeout, logger), nil
+	transport := func(s raft.StreamLayer) *raft.NetworkTransport {
+		return raft.NewNetworkTransportWithLogger(s, muxPool, requestTimeout, logger)
+	}
+	return &muxTransport{NetworkTransport: transport(dialLayer{l}), in: transport(l)}, nil
 }
 
 // Close closes the port. The groups' transports can be closed before or afterwards.
@@ -205,11 +209,30 @@ func (m *Mux) route(conn net.Conn) {
 	conn.SetReadDeadline(time.Time{})
 	select {
 	case l.conns <- conn:
-	case <-l.done:
+	case <-l.ctx.Done():
 		conn.Close()
 	case <-m.done:
 		conn.Close()
 	}
+}
+
+// muxTransport is a group's transport: one for requests to other nodes, and one for requests from
+// them. So CloseStreams, which closes the idle connections to other nodes, does not affect
+// those from them.
+type muxTransport struct {
+	*raft.NetworkTransport
+	in *raft.NetworkTransport
+}
+
+func (t *muxTransport) Consumer() <-chan raft.RPC { return t.in.Consumer() }
+
+func (t *muxTransport) SetHeartbeatHandler(f func(raft.RPC)) { t.in.SetHeartbeatHandler(f) }
+
+// Close implements raft.WithClose.
+func (t *muxTransport) Close() error {
+	err := errors.Join(t.in.Close(), t.NetworkTransport.Close())
+	t.CloseStreams()
+	return err
 }
 
 // muxLayer is a group's raft.StreamLayer.
@@ -218,28 +241,59 @@ type muxLayer struct {
 	group   uint32
 	replica uint64
 	conns   chan net.Conn
-	once    sync.Once
-	done    chan struct{}
+	ctx     context.Context // ends when the layer is closed
+	cancel  func()
 }
 
+func newMuxLayer(m *Mux, group uint32, replica uint64) *muxLayer {
+	l := &muxLayer{mux: m, group: group, replica: replica, conns: make(chan net.Conn)}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	return l
+}
+
+// Accept implements net.Listener. Close also closes the connection: a transport would wait for its
+// next request for ever.
 func (l *muxLayer) Accept() (net.Conn, error) {
 	select {
 	case conn := <-l.conns:
-		return conn, nil
-	case <-l.done:
+		stop := context.AfterFunc(l.ctx, func() { conn.Close() })
+		return muxConn{conn, stop}, nil
+	case <-l.ctx.Done():
 	case <-l.mux.done:
 	}
 	return nil, net.ErrClosed
 }
 
+// muxConn is a connection that a muxLayer has accepted.
+type muxConn struct {
+	net.Conn
+	stop func() bool
+}
+
+func (c muxConn) Close() error {
+	c.stop()
+	return c.Conn.Close()
+}
+
 func (l *muxLayer) Close() error {
-	l.once.Do(func() {
-		close(l.done)
-		l.mux.mu.Lock()
+	l.cancel()
+	l.mux.mu.Lock()
+	defer l.mux.mu.Unlock()
+	if l.mux.groups[l.group] == l { // not one that was created since
 		delete(l.mux.groups, l.group)
-		l.mux.mu.Unlock()
-	})
+	}
 	return nil
+}
+
+// dialLayer is a muxLayer that accepts no connections.
+type dialLayer struct{ *muxLayer }
+
+func (l dialLayer) Accept() (net.Conn, error) {
+	select {
+	case <-l.ctx.Done():
+	case <-l.mux.done:
+	}
+	return nil, net.ErrClosed
 }
 
 func (l *muxLayer) Addr() net.Addr { return muxAddr(ReplicaAddr(l.mux.Addr(), l.replica)) }

@@ -3,9 +3,12 @@ package cluster
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -130,7 +133,7 @@ func TestMuxBeyondPending(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	l := &muxLayer{mux: m, group: 7, replica: 1, conns: make(chan net.Conn), done: make(chan struct{})}
+	l := newMuxLayer(m, 7, 1)
 	m.mu.Lock()
 	m.groups[7] = l
 	m.mu.Unlock()
@@ -151,4 +154,128 @@ func TestMuxBeyondPending(t *testing.T) {
 			t.Fatal("a connection does not reach its group")
 		}
 	}
+}
+
+// TestMuxCloses checks that a transport that is closed closes the connections that it has accepted
+// and those to other nodes.
+func TestMuxCloses(t *testing.T) {
+	var ports [2]*Mux
+	var open [2]*openConns
+	var trans [2]raft.Transport
+	for i := range ports {
+		ports[i], open[i] = countingMux(t)
+		var err error
+		if trans[i], err = ports[i].Transport(7, uint64(i), nil); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			for rpc := range trans[i].Consumer() {
+				rpc.Respond(&raft.RequestVoteResponse{}, nil)
+			}
+		}()
+	}
+	req, resp := raft.RequestVoteRequest{Term: 1}, raft.RequestVoteResponse{}
+	if err := trans[0].RequestVote("b", trans[1].LocalAddr(), &req, &resp); err != nil {
+		t.Fatal(err)
+	}
+	if n := open[0].Load(); n != 1 {
+		t.Fatalf("%d connections are open after a request", n)
+	}
+	accepted, err := newMuxLayer(ports[1], 7, 0).Dial(trans[0].LocalAddr(), 5*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer accepted.Close()
+	time.Sleep(100 * time.Millisecond) // until it has been accepted, most likely
+	if err := trans[0].(io.Closer).Close(); err != nil {
+		t.Error(err)
+	}
+	if n := open[0].Load(); n != 0 {
+		t.Errorf("%d connections to another node are open after Close", n)
+	}
+	accepted.SetReadDeadline(time.Now().Add(5 * time.Second))
+	_, err = accepted.Read(make([]byte, 1))
+	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a connection from another node after Close: %v", err)
+	}
+}
+
+// openConns counts the connections to other nodes that are open.
+type openConns struct{ atomic.Int64 }
+
+type countedConn struct {
+	net.Conn
+	close func()
+}
+
+func (c *countedConn) Close() error {
+	c.close()
+	return c.Conn.Close()
+}
+
+func countingMux(t *testing.T) (*Mux, *openConns) {
+	t.Helper()
+	m, err := ListenMux("127.0.0.1:0", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	open, dial := new(openConns), m.dial
+	m.dial = func(addr string, timeout time.Duration) (net.Conn, error) {
+		conn, err := dial(addr, timeout)
+		if err != nil {
+			return nil, err
+		}
+		open.Add(1)
+		return &countedConn{conn, sync.OnceFunc(func() { open.Add(-1) })}, nil
+	}
+	return m, open
+}
+
+// TestRemovedDisconnected: no connections to a removed replica remain, and those to the others can
+// be used.
+func TestRemovedDisconnected(t *testing.T) {
+	var nodes [2]*Node
+	var open [2]*openConns
+	var members []raft.Server
+	for i := range nodes {
+		var m *Mux
+		m, open[i] = countingMux(t)
+		trans, err := m.Transport(7, uint64(i), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := fmt.Sprintf("n%d", i)
+		members = append(members, raft.Server{ID: raft.ServerID(id), Address: trans.LocalAddr()})
+		o := Options{
+			ID: id, Dir: t.TempDir(), Apply: appendApply, Transport: trans,
+			DB: small(), Raft: noSnapshots(i),
+		}
+		if i == 0 {
+			o.Bootstrap = members
+		}
+		if nodes[i], err = Open(o); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { nodes[i].Close() })
+	}
+	leader := nodes[0]
+	do := func(start func(r *raft.Raft) raft.Future) {
+		t.Helper()
+		eventually(t, func() error { return leader.Do(t.Context(), start) })
+	}
+	do(func(r *raft.Raft) raft.Future { return r.AddVoter("n1", members[1].Address, 0, 0) })
+	do(func(r *raft.Raft) raft.Future { return r.Barrier(0) })
+	if open[0].Load() == 0 {
+		t.Fatal("there is no connection to the other node")
+	}
+	do(func(r *raft.Raft) raft.Future { return r.RemoveServer("n1", 0, 0) })
+	eventually(t, func() error {
+		if n := open[0].Load(); n != 0 {
+			return fmt.Errorf("%d connections to a removed replica are open", n)
+		}
+		return nil
+	})
+	do(func(r *raft.Raft) raft.Future { return r.AddVoter("n1", members[1].Address, 0, 0) })
+	do(func(r *raft.Raft) raft.Future { return r.Barrier(0) })
 }

@@ -93,6 +93,9 @@ type Node struct {
 	told      chan struct{} // closed when removed members are no longer told
 	endOnce   sync.Once
 	ended     chan struct{} // closed when Raft has ended
+
+	installing chan struct{} // holds an element while Raft installs a backup, and from shutdown on
+	stopOnce   sync.Once
 }
 
 // Open starts a node.
@@ -119,7 +122,8 @@ func Open(o Options) (_ *Node, err error) {
 	config.NoSnapshotRestoreOnStart = false
 
 	n := &Node{id: config.LocalID, protocol: config.ProtocolVersion, trans: newTransport(o.Transport),
-		closing: make(chan struct{}), watched: make(chan struct{}), told: make(chan struct{}), ended: make(chan struct{}), barrier: make(chan struct{}, 1)}
+		closing: make(chan struct{}), watched: make(chan struct{}), told: make(chan struct{}), ended: make(chan struct{}),
+		barrier: make(chan struct{}, 1), installing: make(chan struct{}, 1)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.closeStores())
@@ -349,7 +353,7 @@ func (n *Node) conflictsWith(s *raft.SnapshotMeta, first, last uint64) (bool, er
 		return last < s.Index, nil
 	}
 	var entry raft.Log
-	err := n.log.GetLog(s.Index, &entry)
+	err := n.log.WAL.GetLog(s.Index, &entry) // log.GetLog could end the goroutine of Open's caller
 	return entry.Term != s.Term, err
 }
 
@@ -375,8 +379,10 @@ func (n *Node) Close() error {
 	return n.closeErr
 }
 
-// shutdown stops Raft and returns when it has stopped.
+// shutdown stops Raft and returns when it has stopped. It waits until Raft is not installing a
+// backup, and prevents it from installing another: see backupReader.
 func (n *Node) shutdown() error {
+	n.stopOnce.Do(func() { n.installing <- struct{}{} })
 	future := n.raft.Shutdown()
 	n.trans.stop()
 	err := future.Error()

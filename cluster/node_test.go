@@ -269,6 +269,89 @@ func TestBackup(t *testing.T) {
 	check()
 }
 
+// TestCloseDuringRestore: a node can be closed while it restores a backup.
+func TestCloseDuringRestore(t *testing.T) {
+	g := newGroup(t, 1)
+	g.config = noSnapshots
+	var blocks atomic.Bool
+	blocked, release := make(chan struct{}), make(chan struct{})
+	g.test.step = func(name string) {
+		if name == "filled" && blocks.CompareAndSwap(true, false) {
+			close(blocked)
+			<-release
+		}
+	}
+	g.startAll(t)
+	g.propose(t, "k v")
+	n := g.node(g.leader(t))
+	var backup bytes.Buffer
+	size, err := n.Backup(t.Context(), &backup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.propose(t, "k w")
+	blocks.Store(true)
+	restored, closed := make(chan error, 1), make(chan error, 1)
+	go func() { restored <- n.RestoreBackup(&backup, size) }()
+	<-blocked
+	go func() { closed <- g.stop(0) }()
+	time.Sleep(300 * time.Millisecond)
+	close(release)
+	for range 2 {
+		select {
+		case <-restored: // with or without an error
+		case err := <-closed:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("a call does not return")
+		}
+	}
+	g.startAll(t)
+	if list := g.propose(t, "k x"); list != "v,x," {
+		t.Errorf("after the restore, k is %q", list)
+	}
+}
+
+// TestRestoreFails: a node that cannot install a backup stops, and installs it when it starts
+// again.
+func TestRestoreFails(t *testing.T) {
+	g := newGroup(t, 1)
+	g.config = noSnapshots
+	g.startAll(t)
+	g.propose(t, "k v")
+	n := g.node(g.leader(t))
+	var backup bytes.Buffer
+	size, err := n.Backup(t.Context(), &backup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.propose(t, "k w")
+	inTheWay := filepath.Join(g.dir, "n0", "state", fmt.Sprintf("state-%d", n.fsm.states.next))
+	if err := os.WriteFile(inTheWay, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.RestoreBackup(&backup, size); err == nil {
+		t.Error("the backup is restored although there is a file where the database should be")
+	}
+	select {
+	case <-n.fsm.Failed():
+	case <-time.After(10 * time.Second):
+		t.Error("the node keeps running")
+	}
+	if err := g.stop(0); err != nil {
+		t.Error(err)
+	}
+	if err := os.RemoveAll(inTheWay); err != nil {
+		t.Fatal(err)
+	}
+	g.startAll(t)
+	if list := g.propose(t, "k x"); list != "v,x," {
+		t.Errorf("after the restore, k is %q", list)
+	}
+}
+
 // TestLateSnapshot: a snapshot that is behind the follower, such as one that was sent twice,
 // removes nothing. Raft itself would drop the whole log.
 func TestLateSnapshot(t *testing.T) {

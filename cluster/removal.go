@@ -3,6 +3,7 @@ package cluster
 import (
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -54,13 +55,18 @@ type removal struct {
 
 // tellRemoved tells members that they have been removed, while this node leads. Raft sends them the
 // change only before it is committed, when keepVote drops it. A node that cannot be reached is not
-// told.
+// told. Once requests to removed members have ended, idle connections are closed. Those to removed
+// members would remain open for ever.
 func (n *Node) tellRemoved() {
 	defer close(n.told)
+	var ended <-chan time.Time
 	for {
 		select {
 		case r := <-n.fsm.removals:
 			n.tell(r)
+			ended = time.After(requestTimeout)
+		case <-ended:
+			n.trans.closeIdle()
 		case <-n.closing:
 			return
 		}

@@ -6,7 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
+	"os"
+	"path/filepath"
 
 	wal "github.com/hashicorp/raft-wal"
 	"github.com/hashicorp/raft-wal/types"
@@ -34,8 +35,33 @@ const (
 // followed the new writes. And it replaces a write that seals the file with one that does not,
 // because raft-wal neither continues a sealed file nor starts the next one.
 //
-// It does not change acknowledged entries. Damage to them is an error.
+// It does not change acknowledged entries. Damage to them is an error, also in the sealed files, of
+// which raft-wal itself checks only the headers.
 type tailFS struct{ types.VFS }
+
+// OpenReader implements types.VFS. raft-wal calls it for the sealed files when it opens the log.
+func (s tailFS) OpenReader(dir, name string) (types.ReadableFile, error) {
+	f, err := s.VFS.OpenReader(dir, name)
+	if err != nil {
+		return nil, err
+	}
+	data, err := os.ReadFile(filepath.Join(dir, name))
+	if err == nil {
+		err = checkSealed(data)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), f.Close())
+	}
+	return f, nil
+}
+
+// checkSealed checks all writes of a sealed file.
+func checkSealed(data []byte) error {
+	if end, _, index := walkWrites(data); index == 0 {
+		return fmt.Errorf("%w: the write at %d is damaged", wal.ErrCorrupt, end)
+	}
+	return nil
+}
 
 // OpenWriter implements types.VFS.
 func (s tailFS) OpenWriter(dir, name string) (types.WritableFile, error) {
@@ -43,17 +69,18 @@ func (s tailFS) OpenWriter(dir, name string) (types.WritableFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := repairTail(f); err != nil {
+	data, err := os.ReadFile(filepath.Join(dir, name))
+	if err == nil {
+		err = repairTail(f, data)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), f.Close())
 	}
 	return f, nil
 }
 
-func repairTail(f types.WritableFile) error {
-	data, err := io.ReadAll(io.NewSectionReader(f, 0, 1<<32))
-	if err != nil {
-		return err
-	}
+// repairTail repairs a file that contains data.
+func repairTail(f types.WritableFile, data []byte) error {
 	used := min(len(data), (len(bytes.TrimRight(data, "\x00"))+walFrame-1)/walFrame*walFrame)
 	end, begin, index := walkWrites(data)
 	if index > begin { // entries, then an index that seals the file
@@ -119,19 +146,59 @@ func walkWrites(data []byte) (end, begin, index int) {
 // laterWrite returns where a complete write begins that follows an incomplete one, 0 if there is
 // none.
 func laterWrite(data []byte, from int) int {
-	var begins []int // where writes may begin
+	first := 0 // where the first write after the last commit may begin
 	for at := from + walFrame; at+walFrame <= len(data); at += walFrame {
 		switch binary.LittleEndian.Uint32(data[at:]) {
 		case walEntry:
-			begins = append(begins, at)
-		case walCommit:
-			for _, begin := range begins {
-				if crc32.Checksum(data[begin:at], castagnoli) == binary.LittleEndian.Uint32(data[at+4:]) {
-					return begin
-				}
+			if first == 0 {
+				first = at
 			}
-			begins = begins[:0]
+		case walCommit:
+			if first == 0 {
+				continue
+			}
+			if begin := writeBefore(data, first, at); begin > 0 {
+				return begin
+			}
+			first = 0
 		}
 	}
 	return 0
+}
+
+// writeBefore returns where the write begins that the commit at an offset ends, 0 if there is none
+// that begins at first or later. Any word may be data that looks like the beginning of an entry, so
+// the checksums of all possible writes are computed in one pass, from right to left.
+func writeBefore(data []byte, first, commit int) int {
+	want := binary.LittleEndian.Uint32(data[commit+4:])
+	sum, shift := uint32(0), crcOne // the checksum of data[at:commit], and x to its length in bits
+	for at := commit - walFrame; at >= first; at -= walFrame {
+		sum ^= mulCRC(crc32.Checksum(data[at:at+walFrame], castagnoli), shift)
+		shift = mulCRC(shift, crcWord)
+		if sum == want && binary.LittleEndian.Uint32(data[at:]) == walEntry {
+			return at
+		}
+	}
+	return 0
+}
+
+// Polynomials modulo that of CRC-32C, as CRC-32C represents them: the highest bit is the
+// coefficient of x^0.
+const (
+	crcOne  = uint32(1) << 31
+	crcWord = uint32(0x6ea2d55c) // x^64
+)
+
+// mulCRC multiplies two polynomials modulo that of CRC-32C. The checksum of a followed by b is
+// that of a, times x to the length of b in bits, plus that of b; the sum of polynomials is their
+// XOR.
+func mulCRC(a, b uint32) (product uint32) {
+	for ; a != 0; a <<= 1 {
+		if a&crcOne != 0 {
+			product ^= b
+		}
+		odd := b & 1
+		b = b>>1 ^ -odd&crc32.Castagnoli
+	}
+	return product
 }

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -149,6 +151,140 @@ func TestTailDamage(t *testing.T) {
 		if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, changed) {
 			t.Fatalf("byte %d: the file was changed (%v)", at, err)
 		}
+	}
+}
+
+// TestMulCRC: the checksum of two parts together follows from the checksums of both.
+func TestMulCRC(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 1000 {
+		data := make([]byte, r.IntN(20)*walFrame)
+		for i := range data {
+			data[i] = byte(r.Uint32())
+		}
+		words := r.IntN(len(data)/walFrame + 1)
+		a, b := data[:len(data)-words*walFrame], data[len(data)-words*walFrame:]
+		shift := crcOne
+		for range words {
+			shift = mulCRC(shift, crcWord)
+		}
+		sum := mulCRC(crc32.Checksum(a, castagnoli), shift) ^ crc32.Checksum(b, castagnoli)
+		if want := crc32.Checksum(data, castagnoli); sum != want {
+			t.Fatalf("%d and %d bytes: the checksum is %08x, want %08x", len(a), len(b), sum, want)
+		}
+	}
+}
+
+// TestLaterWrite: a complete write after an incomplete one is found in time proportional to the
+// size of the file, even if each word looks like the beginning of an entry.
+func TestLaterWrite(t *testing.T) {
+	words := func(n int) []byte {
+		return bytes.Repeat([]byte{walEntry, 0, 0, 0, 0, 0, 0, 0}, n)
+	}
+	commit := func(sum uint32) []byte {
+		return binary.LittleEndian.AppendUint32([]byte{walCommit, 0, 0, 0}, sum)
+	}
+	write := append([]byte{walEntry, 0, 0, 0, 72, 0, 0, 0}, bytes.Repeat([]byte("x"), 72)...)
+	data := append(words(1<<20), commit(1)...)
+	end := len(data)
+	data = append(append(data, write...), commit(crc32.Checksum(write, castagnoli))...)
+	began := time.Now()
+	if at := laterWrite(data, 0); at != end {
+		t.Errorf("the write at %d is found at %d", end, at)
+	}
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("that took %v", took)
+	}
+	if at := laterWrite(data[:len(data)-walFrame], 0); at != 0 {
+		t.Errorf("a write without an end is found at %d", at)
+	}
+}
+
+// TestSealedDamage: a changed byte in a sealed file is an error when the node starts.
+func TestSealedDamage(t *testing.T) {
+	g := newGroup(t, 1)
+	g.config = noSnapshots
+	if err := g.start(0); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 40 {
+		g.propose(t, fmt.Sprintf("k%d token%d-%s", i, i, strings.Repeat("x", 500)))
+	}
+	if err := g.stop(0); err != nil {
+		t.Fatal(err)
+	}
+	paths := g.logFiles(t, 0)
+	data, err := os.ReadFile(paths[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	payload, written := bytes.Index(data, []byte("token3-")), len(bytes.TrimRight(data, "\x00"))
+	if payload < 0 {
+		t.Fatal("the entry is not in the first file")
+	}
+	end, _, index := walkWrites(data)
+	for name, at := range map[string]int{
+		"kind of an entry": walHeader, "length of an entry": walHeader + 4, "payload": payload,
+		"index": index + walFrame, "kind of the end": end - walFrame, "last byte": written - 1,
+	} {
+		changed := bytes.Clone(data)
+		changed[at] ^= 4
+		if err := os.WriteFile(paths[0], changed, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		err, file := g.start(0), filepath.Base(paths[0])
+		if !errors.Is(err, wal.ErrCorrupt) || !strings.Contains(err.Error(), file) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := g.stop(0); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := os.WriteFile(paths[0], data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.start(0); err != nil {
+		t.Fatal(err)
+	}
+	if list := g.list(t, "k3"); !strings.HasPrefix(list, "token3-") {
+		t.Errorf("k3 is %q", list)
+	}
+	g.stopAll(t)
+}
+
+// logFiles returns the files of a node's log, of which there must be at least three.
+func (g *group) logFiles(t *testing.T, i int) []string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(g.dir, string(g.servers[i].ID), "raft", "*.wal"))
+	if err != nil || len(paths) < 3 {
+		t.Fatal(paths, err)
+	}
+	return paths
+}
+
+// TestLogUnreadable: a node that cannot read its log stops.
+func TestLogUnreadable(t *testing.T) {
+	g := newGroup(t, 2)
+	g.config, g.first = noSnapshots, g.servers[:1]
+	if err := g.start(0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { g.stopAll(t) })
+	for i := range 40 {
+		g.propose(t, fmt.Sprintf("k%d %s", i, strings.Repeat("x", 500)))
+	}
+	if err := os.Truncate(g.logFiles(t, 0)[0], walHeader); err != nil {
+		t.Fatal(err)
+	}
+	n := g.node(0)
+	n.raft.AddNonvoter(g.servers[1].ID, g.servers[1].Address, 0, 0)
+	if err := g.start(1); err != nil { // needs the whole log
+		t.Fatal(err)
+	}
+	select {
+	case <-n.fsm.Failed():
+	case <-time.After(10 * time.Second):
+		t.Fatal("the node keeps running")
 	}
 }
 

@@ -233,6 +233,14 @@ func (t *transport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, 
 	return errors.New("cluster: the transport does not support pre-votes")
 }
 
+// closeIdle closes the connections to other nodes that are not in use, if the transport is a Mux's.
+// The transport of ListenTCP would also close connections from other nodes, which are in use.
+func (t *transport) closeIdle() {
+	if m, ok := t.Transport.(*muxTransport); ok {
+		m.CloseStreams()
+	}
+}
+
 // stop ends the calls that would keep Raft from shutting down.
 func (t *transport) stop() { t.once.Do(func() { close(t.closed) }) }
 

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/raft"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -35,5 +36,29 @@ func TestDropTwice(t *testing.T) {
 	release()
 	if err := <-first; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestMayDrop: a replica is not removed if the node was added to the group again, even if the
+// replica has not applied that change yet.
+func TestMayDrop(t *testing.T) {
+	with := []raft.Server{{ID: "a"}, {ID: "x"}}
+	without := with[:1]
+	for _, c := range []struct {
+		name              string
+		latest, committed []raft.Server
+		at, last, index   uint64
+		want              bool
+	}{
+		{"the removal has not arrived", with, with, 10, 15, 20, true},
+		{"the removal has arrived", without, with, 10, 20, 20, true},
+		{"the removal is applied", without, without, 20, 25, 20, true},
+		{"an earlier change is not applied", with, without, 10, 15, 20, true},
+		{"the node was added again", with, with, 30, 35, 20, false},
+		{"the node was added again, which is not applied", with, without, 20, 35, 20, false},
+	} {
+		if got := mayDrop("x", c.latest, c.committed, c.at, c.last, c.index); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
 	}
 }

@@ -284,6 +284,30 @@ func TestDirectoryFails(t *testing.T) {
 	}
 }
 
+// TestPollBeforeOpened: a node that has not opened its replicas yet, because its directory database
+// has lost what was not synced, does not report to itself that it has none.
+func TestPollBeforeOpened(t *testing.T) {
+	redis.SetLogger(silent{})
+	dir := t.TempDir()
+	n := startAt(t, Config{Dir: dir, Init: true, Shape: Shape{4, 3}})
+	setOne(t, n)
+	firstEnds(t, dir)
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "directory", "state")); err != nil {
+		t.Fatal(err)
+	}
+	opens := make(chan struct{})
+	n = startAt(t, Config{Dir: dir, opens: func(int) { <-opens }})
+	defer setOne(t, n)
+	defer close(opens)
+	waitUntil(t, "the node knows the number of groups", func() bool { return n.groups() == 4 })
+	if replicas, err := n.poll(n.ID()); err == nil {
+		t.Errorf("the node reports %d replicas", len(replicas))
+	}
+}
+
 // TestOpensOnce: once a node has opened its groups, learnShape does not fail on a group that is
 // being opened or removed, which the leader of the directory group may request by then.
 func TestOpensOnce(t *testing.T) {

@@ -129,10 +129,9 @@ func (n *Node) drop(r *replica, index uint64) error {
 	if n.creates() != nil {
 		return errors.New("the node's first start is not complete: the next start would create the group again")
 	}
-	for _, server := range servers(r.node) {
-		if string(server.ID) == n.id && configIndex(r.node) > index {
-			return errors.New("the node is a member of the group")
-		}
+	committed, at := r.node.FSM().Members() // before the latest: a change may be applied meanwhile
+	if !mayDrop(n.id, servers(r.node), committed, at, r.node.Raft().LastIndex(), index) {
+		return errors.New("the node is a member of the group")
 	}
 	n.mu.Lock()
 	switch {
@@ -151,6 +150,15 @@ func (n *Node) drop(r *replica, index uint64) error {
 	delete(n.replicas, r.shard)
 	n.mu.Unlock()
 	return err
+}
+
+// mayDrop reports whether a node that was not in a group after a change at index has not been added
+// since. latest are the members according to the node's log, which ends at last, and committed
+// those after the change at the index at, which is the last one that the node has applied. If a
+// later one is not applied yet, it may have added the node, unless the log ends at index or before.
+func mayDrop(id string, latest, committed []raft.Server, at, last, index uint64) bool {
+	in := slices.ContainsFunc(latest, func(s raft.Server) bool { return string(s.ID) == id })
+	return !in || at <= index && (last <= index || slices.Equal(latest, committed))
 }
 
 // How often the groups are checked, and how soon again after a change.
@@ -243,11 +251,9 @@ func (n *Node) pollAll(heard map[string]time.Time) (*view, error) {
 	return v, n.noteLeaders(v)
 }
 
-// poll returns the replicas that a node has.
+// poll returns the replicas that a node has. Until it has opened them that is an error, also for
+// this node itself: otherwise they would count as lost.
 func (n *Node) poll(id string) (out []hosted, err error) {
-	if id == n.id {
-		return n.hosted(), nil
-	}
 	reply, err := n.command(id, pollTime, "HOSTED")
 	if err == nil {
 		err = json.Unmarshal([]byte(reply), &out)
