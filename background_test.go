@@ -69,7 +69,8 @@ func TestRetryPauses(t *testing.T) {
 		var r retries
 		for i, want := range []time.Duration{1, 2, 4, 8, 10, 10} {
 			begin := time.Now()
-			d.retryLater(&r, "a test", errors.New("fails"), func() bool { return false })
+			d.failure(&r, "a test", errors.New("fails"))
+			d.bg.pauseRetry(&r, func() bool { return false })
 			if took := time.Since(begin); took != want*retryDelay {
 				t.Errorf("the pause after failure %d takes %v, want %v", i+1, took, want*retryDelay)
 			}
@@ -482,6 +483,103 @@ func TestDeletionsFirst(t *testing.T) {
 		d.state.Store(&readState{mem: memtable.New(0), version: v})
 		if s := d.choose(false); !s.some() || s.idle || s.plan.Inputs[0][0] != c.want {
 			t.Errorf("L0Tables %d, %d tables in level 0: chosen: %+v", c.l0Tables, len(c.tables), s)
+		}
+	}
+}
+
+// TestDeletionsBesideDamage checks that a table of tombstones whose compaction has failed keeps
+// neither tables of tombstones in other levels nor, until the retry, level 0 from being compacted.
+func TestDeletionsBesideDamage(t *testing.T) {
+	db := withDeletions(t, minDeletions, 0)
+	version := db.state.Load().version
+	first, values := version.Levels[0][0], version.Levels[version.Deepest][0]
+	for i := range minDeletions {
+		if err := db.Delete(fmt.Appendf(nil, "key%06d", i), NoSync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	second := first
+	first = db.state.Load().version.Levels[0][0]
+	if err := flushTwice(db, nil); err != nil {
+		t.Fatal(err)
+	}
+	level0 := db.state.Load().version.Levels[0][:2]
+	for _, c := range []struct {
+		first, second int // levels
+		tables        []*manifest.TableMeta
+		failed        int // level
+		early         bool
+		want          *manifest.TableMeta
+		idle, waits   bool
+	}{
+		{1, 2, nil, 6, false, first, false, false},
+		{1, 2, nil, 1, false, second, false, false},
+		{1, 2, nil, 1, true, second, false, false},
+		{1, 2, nil, 2, true, first, false, false},
+		{1, -1, nil, 1, false, first, false, false},
+		{1, -1, nil, 1, true, first, false, true},
+		{1, -1, level0, 1, true, level0[1], true, false},
+		{1, -1, level0, 1, false, first, false, false},
+		{0, 2, nil, 2, true, first, true, false},
+	} {
+		edit := &manifest.Edit{Added: []manifest.AddedTable{{Level: c.first, Table: first}, {Level: 3, Table: values}}}
+		if c.second > 0 {
+			edit.Added = append(edit.Added, manifest.AddedTable{Level: c.second, Table: second})
+		}
+		for _, meta := range c.tables {
+			edit.Added = append(edit.Added, manifest.AddedTable{Level: 0, Table: meta})
+		}
+		v, err := (*manifest.Version)(nil).Apply(edit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := automatic(db)
+		d.state.Store(&readState{mem: memtable.New(0), version: v})
+		d.failedLevels[c.failed] = true
+		if c.early {
+			d.bg.compacting.due = time.Now().Add(time.Hour)
+		}
+		s := d.choose(false)
+		if !s.some() || s.idle != c.idle || s.waits != c.waits || !slices.Contains(s.plan.Inputs[0], c.want) {
+			t.Errorf("%+v: chosen: %+v", c, s)
+		}
+	}
+}
+
+// TestFailedLevelWaits checks that a compaction of a level that has failed waits until its retry is
+// due, or early if a caller requests it, and that jobs do not wait for it.
+func TestFailedLevelWaits(t *testing.T) {
+	db := withDeletions(t, minDeletions, 0)
+	for _, c := range []struct {
+		early, due time.Duration // from now
+		soon       bool
+		waits      bool
+	}{
+		{-2, -1, false, false},
+		{-1, 1, false, true},
+		{-1, 1, true, false},
+		{1, 2, false, true},
+		{1, 2, true, true},
+	} {
+		for _, l0Tables := range []int{1, 8} { // a compaction that is due, and an idle one
+			d := automatic(db)
+			d.opts.L0Tables = l0Tables
+			d.failedLevels[0] = true
+			r := &d.bg.compacting
+			r.early, r.due, r.soon = time.Now().Add(c.early*time.Hour), time.Now().Add(c.due*time.Hour), c.soon
+			if s := d.choose(false); !s.some() || s.job != nil || s.waits != c.waits || s.idle != (l0Tables > 1) {
+				t.Errorf("%+v: chosen: %+v", c, s)
+			}
+			d.bg.jobs = []*job{{}}
+			if s := d.choose(false); s.job == nil {
+				t.Errorf("%+v, before a job: chosen: %+v", c, s)
+			}
+			if s := d.choose(true); (s.job == nil) != (l0Tables == 1 && !c.waits) {
+				t.Errorf("%+v, after a step of a job: chosen: %+v", c, s)
+			}
 		}
 	}
 }

@@ -33,13 +33,21 @@ func (d *DB) flushBefore(ctx context.Context) error {
 type rangeCompaction struct {
 	db       *DB
 	from, to []byte
-	firstNew uint64          // tables with lower numbers existed when Compact was called
-	down     *compact.Manual // compacts everything into the deepest level; other tables there are then rewritten
+	firstNew uint64 // tables with lower numbers existed at the first step
+	// down compacts everything into the deepest level; other tables there are then rewritten. It is
+	// nil before the first step.
+	down *compact.Manual
 }
 
 // step is job.step.
 func (c *rangeCompaction) step(ctx context.Context) (last bool, err error) {
 	d := c.db
+	if c.down == nil {
+		// No compaction is running: those that began earlier, and may have kept entries for
+		// snapshots that have ended since, have numbered all their tables.
+		c.firstNew = d.nextFile.Load()
+		c.down = compact.NewManual(c.from, c.to, c.firstNew)
+	}
 	version := d.state.Load().version
 	plan, ok := c.down.Next(version, d.compactConfig())
 	if ok {
@@ -264,7 +272,7 @@ func (d *DB) advancePointer(plan *compact.Plan) {
 
 // planInput returns a merging iterator over the tables of a plan, and their total size in bytes.
 func (d *DB) planInput(plan *compact.Plan) (base.Iterator, uint64, error) {
-	o := &sstable.IterOptions{DontFillCache: true, Readahead: true, IO: new(sstable.BlockIO)}
+	o := &sstable.IterOptions{DontFillCache: true, Readahead: true, CheckOrder: true, IO: new(sstable.BlockIO)}
 	var bytesIn uint64
 	for _, metas := range plan.Inputs {
 		for _, meta := range metas {

@@ -14,7 +14,8 @@ const minDeletions = 256
 // space of the tombstones and of what they delete, and saves iterators from skipping them,
 // long before the level is too large. Each such compaction moves the tombstones one level down;
 // in the deepest level it drops them. Level 0 comes last: more such tables may follow there, and
-// one compaction can take them all. REQUIRES: bg.mu.
+// one compaction can take them all. If a level's last compaction failed, its tables come after all
+// others. REQUIRES: bg.mu.
 func (d *DB) pickDeletions(version *manifest.Version) (compact.Plan, bool) {
 	if d.opts.DisableAutoCompaction || d.noDeletions == version {
 		return compact.Plan{}, false
@@ -23,6 +24,8 @@ func (d *DB) pickDeletions(version *manifest.Version) (compact.Plan, bool) {
 	d.deletionsWait.Store(true) // before reading the snapshots, so as not to miss the end of one
 	oldest := d.snapshots.boundaries(&d.visible)[0]
 	waiting := false
+	var failed compact.Plan // of the first level that has failed
+	anyFailed := false
 	for level := 1; level <= version.Deepest+1; level++ {
 		level := level % (version.Deepest + 1)
 		for _, meta := range version.Levels[level] {
@@ -39,8 +42,18 @@ func (d *DB) pickDeletions(version *manifest.Version) (compact.Plan, bool) {
 				waiting = true // a snapshot may still see what the tombstones delete
 				continue
 			}
-			return compact.PickDeletions(version, d.compactConfig(), level, meta), true
+			plan := compact.PickDeletions(version, d.compactConfig(), level, meta)
+			if !d.failedLevels[level] {
+				return plan, true
+			}
+			if !anyFailed {
+				failed, anyFailed = plan, true
+			}
+			break
 		}
+	}
+	if anyFailed {
+		return failed, true
 	}
 	if !waiting {
 		d.noDeletions = version

@@ -21,7 +21,8 @@ import (
 //     nothing else to do and nothing is written.
 //
 // The first two kinds alternate while there are both, so that neither waits for more than one
-// step of the other. Several jobs take turns.
+// step of the other. Several jobs take turns. After a compaction has failed, the next one of its
+// level waits for a while; other steps do not.
 
 // job is work that a caller waits for and that may take more than one compaction. Its steps are
 // bounded. Each step starts from the current tree, which may have changed since the previous step.
@@ -45,7 +46,6 @@ func (d *DB) do(ctx context.Context, step func(ctx context.Context) (last bool, 
 	j := &job{ctx: ctx, step: step, done: make(chan error, 1)}
 	b.change(func() {
 		b.jobs = append(b.jobs, j)
-		b.compacting.soon = true
 		if err := b.over(); err != nil {
 			b.finish(j, err)
 		}
@@ -86,9 +86,10 @@ func (b *background) finish(j *job, err error) {
 
 // step is the compacting goroutine's next step: a step of a job, or a plan.
 type step struct {
-	job  *job
-	plan compact.Plan
-	idle bool // run the plan only if nothing is being written
+	job   *job
+	plan  compact.Plan
+	idle  bool // run the plan only if nothing is being written
+	waits bool // the level of the plan has failed, and it is too early for a retry
 }
 
 // some reports whether there is a step.
@@ -129,14 +130,17 @@ func (d *DB) nextStep(afterJob bool) (next step, ok bool) {
 			next.job.running = true
 		}
 		b.mu.Unlock()
-		if !ok || !next.idle || d.quiet() {
+		switch {
+		case ok && next.waits:
+			b.pauseRetry(&b.compacting, func() bool { return b.over() != nil || !d.choose(afterJob).waits })
+		case !ok || !next.idle || d.quiet():
 			return next, ok
 		}
 	}
 }
 
 // choose returns the next step, if any. After a step of a job, compactions that the tree needs
-// come first. REQUIRES: bg.mu.
+// come first. A step that waits comes last. REQUIRES: bg.mu.
 func (d *DB) choose(afterJob bool) step {
 	b, version := &d.bg, d.state.Load().version
 	var plan compact.Plan
@@ -146,24 +150,27 @@ func (d *DB) choose(afterJob bool) step {
 		cfg.Failed = d.failedLevels
 		plan, due = compact.Pick(version, cfg, d.pointers)
 	}
+	failed, early := &d.failedLevels, b.compacting.waits()
 	deletions, ok := d.pickDeletions(version)
-	if ok && deletions.Level > 0 && !(due && (plan.Level == 0 || d.failedLevels[deletions.Level])) {
+	if ok && deletions.Level > 0 && (!due || !failed[deletions.Level] && (plan.Level > 0 || failed[0])) {
 		plan, due = deletions, true
 	}
+	waits := due && early && failed[plan.Level]
 	switch {
-	case due && (afterJob || len(b.jobs) == 0):
+	case due && !waits && (afterJob || len(b.jobs) == 0):
 		return step{plan: plan}
 	case len(b.jobs) > 0:
 		return step{job: b.jobs[0]}
 	case !d.opts.DisableAutoCompaction && len(b.flushes) == 0:
-		if plan, ok := compact.PickIdle(version, d.compactConfig()); ok {
-			return step{plan: plan, idle: true}
+		idle, found := compact.PickIdle(version, d.compactConfig())
+		if !found {
+			idle, found = deletions, ok && deletions.Level == 0
 		}
-		if ok {
-			return step{plan: deletions, idle: true}
+		if idleWaits := early && failed[0]; found && !(waits && idleWaits) {
+			return step{plan: idle, idle: true, waits: idleWaits}
 		}
 	}
-	return step{}
+	return step{plan: plan, waits: waits}
 }
 
 // idleDelay is the time without writes after which an idle step runs.
@@ -179,21 +186,29 @@ func (d *DB) quiet() bool {
 	return over && d.visible.Load() == written && d.state.Load().version == version
 }
 
-// runAutomatic executes a compaction that the tree needs, and pauses if it fails.
+// runAutomatic executes a compaction that the tree needs. If it fails, its level waits.
 func (d *DB) runAutomatic(ctx context.Context, plan *compact.Plan) {
 	b := &d.bg
 	err := d.runPlan(ctx, plan)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return
 	}
-	b.change(func() { b.compactErr = err })
+	b.change(func() {
+		if err == nil || plan.Level == 0 { // writes wait only for level 0
+			b.compactErr = err
+		}
+		b.compacting.soon = false
+	})
 	if err == nil {
 		b.compacting.failed = 0
 		d.failedLevels = [manifest.NumLevels]bool{}
 		return
 	}
+	if d.failedLevels[plan.Level] { // a retry: the other levels that have failed come next
+		d.failedLevels = [manifest.NumLevels]bool{}
+	}
 	d.failedLevels[plan.Level] = true
-	d.retryLater(&b.compacting, fmt.Sprintf("compaction of level %d", plan.Level), err, func() bool { return b.over() != nil })
+	d.failure(&b.compacting, fmt.Sprintf("compaction of level %d", plan.Level), err)
 }
 
 // runStep performs the next step of a job. ctx ends when the database closes.

@@ -170,6 +170,77 @@ func TestCompactContextWhileFlushing(t *testing.T) {
 	}
 }
 
+// TestCompactBehindCompaction checks that Compact drops overwritten entries even if, when it is
+// called, a compaction is running that keeps them, for a snapshot that has ended since.
+func TestCompactBehindCompaction(t *testing.T) {
+	fs := vfstest.Inject(vfstest.NewMem())
+	o := uncached(fs)
+	o.DisableCompression, o.TableBytes = true, 1<<10
+	db := mustOpen(t, "db", o)
+	defer mustClose(t, db)
+	put := func() {
+		for i := range 200 {
+			if err := db.Put(fmt.Appendf(nil, "key%06d", i), make([]byte, 100), NoSync); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := db.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put()
+	s := db.Snapshot()
+	put()
+	entered, release := make(chan struct{}), make(chan struct{})
+	var blocked atomic.Bool
+	fs.SetHook(func(op vfstest.Op) error {
+		if op.Kind == vfstest.OpCreate && onTable(op) && blocked.CompareAndSwap(false, true) {
+			close(entered)
+			<-release
+		}
+		return nil
+	})
+	running := inBackground(func() error {
+		return db.do(context.Background(), func(ctx context.Context) (bool, error) {
+			plan, _ := compact.PickOld(db.state.Load().version, db.compactConfig(), nil, nil, math.MaxUint64)
+			plan.TrivialMove = false
+			return true, db.runPlan(ctx, &plan)
+		})
+	})
+	<-entered
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	compacting := inBackground(func() error { return db.Compact(context.Background(), nil, nil) })
+	for begin := time.Now(); ; time.Sleep(time.Millisecond) {
+		db.bg.mu.Lock()
+		jobs := len(db.bg.jobs)
+		db.bg.mu.Unlock()
+		if jobs == 2 {
+			break
+		}
+		if time.Since(begin) > 30*time.Second {
+			t.Fatal("the job of Compact is not queued")
+		}
+	}
+	close(release)
+	if err := errors.Join(ended(t, "the compaction", running), ended(t, "Compact", compacting)); err != nil {
+		t.Fatal(err)
+	}
+	tables, old := 0, 0
+	for _, metas := range db.state.Load().version.Levels {
+		for _, meta := range metas {
+			tables++
+			if !meta.Handle.(*table).compacted() {
+				old++
+			}
+		}
+	}
+	if tables < 10 || old > 0 {
+		t.Errorf("of %d tables, %d have overwritten entries", tables, old)
+	}
+}
+
 // TestCloseEndsStall checks that Close ends a write that waits for level 0.
 func TestCloseEndsStall(t *testing.T) {
 	fs := vfstest.Inject(vfstest.NewMem())
@@ -406,15 +477,51 @@ func TestDamageStopsNoOtherLevel(t *testing.T) {
 	db = mustOpen(t, "db", o)
 	defer mustClose(t, db)
 	for i := range 10 {
-		for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-			err := errors.Join(db.Put([]byte("z"), nil, nil), db.Flush())
-			if err == nil {
-				break
-			}
-			if !errors.Is(err, ErrTryAgain) || time.Since(begin) > 10*time.Second {
-				t.Fatalf("write %d: %v", i, err)
-			}
+		write := inBackground(func() error { return errors.Join(db.Put([]byte("z"), nil, nil), db.Flush()) })
+		if err := ended(t, "a write", write); err != nil {
+			t.Fatalf("write %d: %v", i, err)
 		}
+	}
+}
+
+// TestFailingCompactionDelaysNoSteps checks that the steps of a job do not wait for the retry of a
+// failing compaction, and that it is retried while the job continues.
+func TestFailingCompactionDelaysNoSteps(t *testing.T) {
+	fs := vfstest.Inject(vfstest.NewMem())
+	o := uncached(fs)
+	db := mustOpen(t, "db", o)
+	if err := flushTwice(db, nil); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, db)
+	var failed atomic.Int64
+	o.Events.Failed = func(error) { failed.Add(1) }
+	o.DisableAutoCompaction, o.L0Tables, o.retryDelay = false, 1, 50*time.Millisecond
+	fs.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool { return op.Kind == vfstest.OpCreate && onTable(op) }})
+	db = mustOpen(t, "db", o)
+	defer mustClose(t, db)
+	defer fs.SetFaults()
+	begin := time.Now()
+	for failed.Load() < 4 { // the pause is now 8 times as long as at first
+		if time.Sleep(time.Millisecond); time.Since(begin) > 30*time.Second {
+			t.Fatal("the compaction does not fail")
+		}
+	}
+	begin = time.Now()
+	steps := 0
+	if err := db.do(context.Background(), func(context.Context) (last bool, err error) { steps++; return steps == 15, nil }); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(begin); took > 20*o.retryDelay {
+		t.Errorf("a job of %d steps took %v", steps, took)
+	}
+	before := failed.Load()
+	err := db.do(context.Background(), func(context.Context) (last bool, err error) {
+		time.Sleep(time.Millisecond)
+		return failed.Load() > before+1 || time.Since(begin) > 30*time.Second, nil
+	})
+	if err != nil || failed.Load() <= before+1 {
+		t.Errorf("during a job, a compaction that has failed is not retried: %v", err)
 	}
 }
 
@@ -433,11 +540,59 @@ func TestCanceledByDisk(t *testing.T) {
 	}
 	plan.TrivialMove = false
 	faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Err: context.Canceled, Match: func(op vfstest.Op) bool { return op.Kind == vfstest.OpCreate && onTable(op) }})
-	db.runAutomatic(context.Background(), &plan)
+	err := automaticErr(t, db, &plan)
 	faulty.SetFaults()
-	db.bg.mu.Lock()
-	defer db.bg.mu.Unlock()
-	if !errors.Is(db.bg.compactErr, context.Canceled) {
-		t.Errorf("the failure is not recorded: %v", db.bg.compactErr)
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("the failure is not recorded: %v", err)
+	}
+}
+
+// automaticErr runs an automatic compaction on the compacting goroutine, and returns the error for
+// writes that wait for level 0.
+func automaticErr(t *testing.T, db *DB, plan *compact.Plan) (err error) {
+	t.Helper()
+	jobErr := db.do(context.Background(), func(ctx context.Context) (last bool, _ error) {
+		db.runAutomatic(ctx, plan)
+		db.bg.mu.Lock()
+		defer db.bg.mu.Unlock()
+		err = db.bg.compactErr
+		return true, nil
+	})
+	if jobErr != nil {
+		t.Fatal(jobErr)
+	}
+	return err
+}
+
+// TestFailedLevels checks that the failure of a compaction is an error of writes only if it is one
+// of level 0, and that after a failed retry, the other levels that have failed come next.
+func TestFailedLevels(t *testing.T) {
+	faulty := vfstest.Inject(vfstest.NewMem())
+	db := mustOpen(t, "db", uncached(faulty))
+	defer mustClose(t, db)
+	if err := flushTwice(db, nil); err != nil {
+		t.Fatal(err)
+	}
+	upper, _ := compact.PickOld(db.state.Load().version, db.compactConfig(), nil, nil, math.MaxUint64)
+	upper.TrivialMove = false
+	lower := upper
+	lower.Level, lower.OutputLevel = 2, 3
+	faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool { return op.Kind == vfstest.OpCreate && onTable(op) }})
+	defer faulty.SetFaults()
+	for i, c := range []struct {
+		plan    *compact.Plan
+		failed  [manifest.NumLevels]bool
+		refused bool // whether writes that wait for level 0 fail
+	}{
+		{&lower, [manifest.NumLevels]bool{2: true}, false},
+		{&upper, [manifest.NumLevels]bool{0: true, 2: true}, true},
+		{&lower, [manifest.NumLevels]bool{2: true}, false}, // the job has cleared the error
+		{&upper, [manifest.NumLevels]bool{0: true, 2: true}, true},
+		{&upper, [manifest.NumLevels]bool{0: true}, true},
+	} {
+		err := automaticErr(t, db, c.plan)
+		if db.failedLevels != c.failed || (err != nil) != c.refused {
+			t.Errorf("failure %d: failed levels %v, error %v", i, db.failedLevels, err)
+		}
 	}
 }

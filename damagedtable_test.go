@@ -1,7 +1,9 @@
 package sift
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -12,6 +14,7 @@ import (
 	"github.com/siftdb/sift/internal/base"
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/vfs/vfstest"
+	"github.com/siftdb/sift/sstable"
 )
 
 // TestDamagedTable checks that one unreadable table makes only the reads that need it and Compact
@@ -227,5 +230,69 @@ func TestRepairDisk(t *testing.T) {
 		db := mustOpen(t, "db", o)
 		wantKeys(t, db, n)
 		mustClose(t, db)
+	}
+}
+
+// misplaced returns a file system with a database of one table with the keys a, b and c, of which b
+// has become z, with a right checksum.
+func misplaced(t *testing.T) (*vfstest.Mem, *Options) {
+	t.Helper()
+	mem := vfstest.NewMem()
+	o := uncached(mem)
+	o.DisableCompression = true
+	db := mustOpen(t, "db", o)
+	for _, k := range []string{"a", "b", "c"} {
+		if err := db.Put([]byte(k), []byte("value"), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	path := db.state.Load().version.Levels[0][0].Handle.(*table).path
+	mustClose(t, db)
+	data := readFile(t, mem, path)
+	r, err := sstable.NewReader(bytes.NewReader(data), int64(len(data)), &sstable.ReaderOptions{IgnoreFilter: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := r.DataBlock(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := info.Offset + info.Length
+	data[bytes.IndexByte(data[:end], 'b')] = 'z'
+	binary.LittleEndian.PutUint32(data[end+1:], base.Checksum(data[info.Offset:end], data[end:end+1]))
+	writeFile(t, mem, path, data)
+	return mem, o
+}
+
+// TestRepairKeyOrder checks that Repair skips the rest of a block whose keys do not ascend, although
+// its checksum is right.
+func TestRepairKeyOrder(t *testing.T) {
+	_, o := misplaced(t)
+	report, err := Repair("db", o)
+	if err != nil || report.Entries != 1 || len(report.Dropped) != 1 || !errors.Is(report.Dropped[0], ErrCorruption) {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	db := mustOpen(t, "db", o)
+	defer mustClose(t, db)
+	if v, err := db.Get([]byte("a")); string(v) != "value" || err != nil {
+		t.Errorf("%q, %v", v, err)
+	}
+}
+
+// TestCompactKeyOrder checks that a compaction of a table whose keys do not ascend names the file and
+// the offset.
+func TestCompactKeyOrder(t *testing.T) {
+	_, o := misplaced(t)
+	db := mustOpen(t, "db", o)
+	defer mustClose(t, db)
+	if err := db.Put([]byte("b"), nil, nil); err != nil { // no trivial move
+		t.Fatal(err)
+	}
+	err := db.Compact(context.Background(), nil, nil)
+	if !errors.Is(err, ErrCorruption) || !strings.Contains(err.Error(), ".ldb") || !strings.Contains(err.Error(), "offset") {
+		t.Error(err)
 	}
 }

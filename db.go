@@ -36,7 +36,6 @@ import (
 	"sync/atomic"
 
 	"github.com/siftdb/sift/filter"
-	"github.com/siftdb/sift/internal/compact"
 	"github.com/siftdb/sift/internal/epoch"
 	"github.com/siftdb/sift/internal/filtermem"
 	"github.com/siftdb/sift/internal/gap"
@@ -406,10 +405,10 @@ func (d *DB) Flush() error {
 // and every table in the range has the filter of its level. Compact does not rewrite a table only
 // to add prefixes or a range filter. If from is after to, Compact only flushes.
 //
-// Compact ends even under a constant stream of writes, since it ignores what is written after the
-// flush. It works in steps, interleaved with automatic compactions. When ctx ends it returns
-// ctx.Err(). Other errors are those of Flush, of the file system, and of Get for a table that
-// cannot be read. After an error, the effects of completed steps remain. The files of the old
+// Compact ends even under a constant stream of writes, since it ignores what is flushed after its
+// first step has begun. It works in steps, interleaved with automatic compactions. When ctx ends it
+// returns ctx.Err(). Other errors are those of Flush, of the file system, and of Get for a table
+// that cannot be read. After an error, the effects of completed steps remain. The files of the old
 // tables are removed in the background, when no iterator uses them any more.
 func (d *DB) Compact(ctx context.Context, from, to []byte) error {
 	if err := d.flushBefore(ctx); err != nil {
@@ -418,8 +417,7 @@ func (d *DB) Compact(ctx context.Context, from, to []byte) error {
 	if from != nil && to != nil && bytes.Compare(from, to) > 0 {
 		return nil
 	}
-	c := rangeCompaction{db: d, from: from, to: to, firstNew: d.nextFile.Load()}
-	c.down = compact.NewManual(from, to, c.firstNew)
+	c := rangeCompaction{db: d, from: from, to: to}
 	return d.do(ctx, c.step)
 }
 
@@ -539,6 +537,7 @@ func (d *DB) Close() error {
 			err = errors.Join(err, meta.Handle.(*table).close())
 		}
 	}
+	d.opener.files.WaitUnmapped() // a mapped file keeps its file system from being unmounted
 	return errors.Join(err, d.lock.Close())
 }
 

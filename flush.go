@@ -50,7 +50,7 @@ func (d *DB) flushLoop() {
 		}
 		err := d.flushMemtables(jobs)
 		b.change(func() {
-			b.flushErr = err
+			b.flushErr, b.flushing.soon = err, false
 			if err == nil {
 				b.flushes = slices.Delete(b.flushes, 0, len(jobs)) // also clears the vacated elements, which would keep memtables alive
 			}
@@ -59,7 +59,8 @@ func (d *DB) flushLoop() {
 			b.flushing.failed = 0
 			continue
 		}
-		d.retryLater(&b.flushing, "flush", err, func() bool { return b.ending || b.fatalErr != nil })
+		d.failure(&b.flushing, "flush", err)
+		b.pauseRetry(&b.flushing, func() bool { return b.ending || b.fatalErr != nil })
 	}
 }
 

@@ -22,8 +22,10 @@ const (
 // retries paces failing flushes, or compactions, and the logging of their errors. Only the goroutine
 // that performs them uses it, apart from soon, which background.mu guards.
 type retries struct {
-	failed int  // number of consecutive failures
-	soon   bool // a caller has got the error: pause only for retryDelay
+	failed int       // number of consecutive failures
+	due    time.Time // the time of the next attempt
+	early  time.Time // the time of the next attempt if soon is set
+	soon   bool      // a caller has got the error: pause only for retryDelay
 
 	logged   string        // the error logged last, without its digits
 	at       time.Time     // when it was logged
@@ -53,22 +55,26 @@ func (r *retries) worthLogging(err error, now time.Time) bool {
 	return true
 }
 
-// retryLater logs a failure and pauses before the retry: for retryDelay, and for twice as long with
-// each consecutive failure, up to maxRetryFactor, unless a caller requests an early retry. It returns
-// early when ended returns true.
-func (d *DB) retryLater(r *retries, what string, err error, ended func() bool) {
+// failure logs a failure and determines when to retry: after retryDelay, and after twice as long
+// with each consecutive failure, up to maxRetryFactor, unless a caller requests an early retry.
+func (d *DB) failure(r *retries, what string, err error) {
 	r.failed++
-	if r.worthLogging(err, time.Now()) {
+	now := time.Now()
+	if r.worthLogging(err, now) {
 		d.opts.Logger.Error(what+" failed", "err", err, "tries", r.failed)
 	}
 	d.opts.Events.failed(err)
 	delay := d.opts.retryDelay
-	d.bg.pauseRetry(r, delay, delay*time.Duration(min(1<<min(r.failed-1, 30), maxRetryFactor)), ended)
+	r.early, r.due = now.Add(delay), now.Add(delay*time.Duration(min(1<<min(r.failed-1, 30), maxRetryFactor)))
 }
 
-// pauseRetry pauses for longest, or only for shortest if a caller requests an early retry.
-func (b *background) pauseRetry(r *retries, shortest, longest time.Duration, ended func() bool) {
-	b.pause(shortest, ended)
-	b.pause(longest-shortest, func() bool { return r.soon || ended() })
-	b.change(func() { r.soon = false })
+// waits reports whether it is too early for a retry. REQUIRES: background.mu.
+func (r *retries) waits() bool {
+	return time.Now().Before(r.early) || !r.soon && time.Now().Before(r.due)
+}
+
+// pauseRetry pauses until it is time for a retry. It returns early when ended returns true.
+func (b *background) pauseRetry(r *retries, ended func() bool) {
+	b.pause(time.Until(r.early), ended)
+	b.pause(time.Until(r.due), func() bool { return r.soon || ended() })
 }

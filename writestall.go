@@ -99,5 +99,5 @@ func (t *throttle) stop(d *DB, limit int) error {
 		return ErrClosed
 	}
 	b.retrySoon(&b.compacting)
-	return fmt.Errorf("%w: level 0 is full, and a compaction failed and will be retried: %w", ErrTryAgain, b.compactErr)
+	return fmt.Errorf("%w: level 0 is full, and its compaction failed and will be retried: %w", ErrTryAgain, b.compactErr)
 }

@@ -20,6 +20,7 @@ type Cache struct {
 	fs       vfs.FS
 	max      int   // maximum number of open files; 0: only the process-wide bound
 	mapBytes int64 // files are mapped while their total size is at most this
+	mappings vfs.Mappings
 
 	mu    sync.Mutex // guards the fields below
 	hand  *File      // the hand: next in the ring of open files; nil: none
@@ -45,10 +46,6 @@ type File struct {
 
 // processFiles is the number of files that are open in all caches of the process.
 var processFiles atomic.Int64
-
-// maxMapped bounds the number of mappings: a quarter of what Linux allows a process by default.
-// Go's heap needs some, too.
-const maxMapped = 16 << 10
 
 // maxProcessFiles is the maximum of processFiles: half of the process's descriptors.
 var maxProcessFiles = sync.OnceValue(func() int64 { return int64(vfs.MaxFiles() / 2) })
@@ -84,10 +81,11 @@ func (c *Cache) Add(path string, size int64) *File {
 	return &File{cache: c, path: path, size: size}
 }
 
+// WaitUnmapped waits until no file that has been closed is mapped, and so for reads in progress.
+func (c *Cache) WaitUnmapped() { c.mappings.Wait() }
+
 // unmap turns mapped files into ordinary ones. REQUIRES: mu.
-func (c *Cache) unmap() {
-	c.each(func(f vfs.File) { _ = vfs.Unmap(f) }) // on an error the mapping stays, unused
-}
+func (c *Cache) unmap() { c.each(vfs.Unmap) }
 
 // ReadAt reads from the file, and opens it if necessary.
 func (f *File) ReadAt(p []byte, off int64) (n int, err error) {
@@ -169,7 +167,7 @@ func (c *Cache) reserve() (mapped bool) {
 	}
 	c.open++
 	processFiles.Add(1)
-	return c.bytes <= c.mapBytes && processFiles.Load() <= maxMapped
+	return c.bytes <= c.mapBytes
 }
 
 // release undoes reserve. REQUIRES: mu.
@@ -182,7 +180,7 @@ func (c *Cache) release() {
 func (c *Cache) openFile(path string, mapped bool) (file vfs.File, err error) {
 	for {
 		if mapped {
-			file, _, err = vfs.OpenMapped(c.fs, path)
+			file, _, err = vfs.OpenMapped(c.fs, path, &c.mappings)
 		} else {
 			file, err = c.fs.Open(path)
 		}

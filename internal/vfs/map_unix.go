@@ -3,10 +3,10 @@
 package vfs
 
 import (
-	"errors"
 	"math"
 	"os"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -33,6 +33,7 @@ const maxMappedRead = 64 << 10
 // an ordinary one, which returns the error; the process does not crash.
 type mappedFile struct {
 	*os.File
+	mappings *Mappings
 	data     []byte          // the mapping
 	read     []atomic.Uint64 // one bit per page: it has been read
 	unmapped atomic.Bool
@@ -45,17 +46,76 @@ const (
 	windowPages = 16
 )
 
-// mappedReads are the reads in progress in all mappings.
-var mappedReads epoch.Domain
+// maxMapped bounds the number of mappings in the process: a quarter of what Linux allows by
+// default. Go's heap needs some, too.
+const maxMapped = 16 << 10
 
-func (osFS) openMapped(name string) (file File, mapped bool, err error) {
+// numMapped is the number of mappings in the process.
+var numMapped atomic.Int64
+
+// Mappings are the mappings of the files of a database. They are removed in the background, once
+// the reads that may use them have ended, because a page fault may take as long as the disk. The
+// zero Mappings is ready for use; it must not be copied.
+type Mappings struct {
+	reads epoch.Domain // reads in progress in any of the mappings
+
+	mu       sync.Mutex
+	unused   [][]byte      // to be removed: later reads do not use them
+	removing chan struct{} // closed when the goroutine that removes them ends; nil: there is none
+}
+
+// remove removes a mapping that later reads do not use.
+func (s *Mappings) remove(data []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unused = append(s.unused, data)
+	if s.removing == nil {
+		s.removing = make(chan struct{})
+		go s.removeUnused()
+	}
+}
+
+func (s *Mappings) removeUnused() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.unused) > 0 {
+		unused := s.unused
+		s.unused = nil
+		s.mu.Unlock()
+		s.reads.Synchronize()
+		for _, data := range unused {
+			_ = unix.Munmap(data) // it fails only for what is not a whole mapping
+			numMapped.Add(-1)
+		}
+		s.mu.Lock()
+	}
+	close(s.removing)
+	s.removing = nil
+}
+
+// Wait waits until the mappings of all files that have been closed are removed, and so for reads in
+// progress.
+func (s *Mappings) Wait() {
+	s.mu.Lock()
+	removing := s.removing
+	s.mu.Unlock()
+	if removing != nil {
+		<-removing
+	}
+}
+
+func (osFS) openMapped(name string, mappings *Mappings) (file File, mapped bool, err error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, false, err
 	}
-	m := &mappedFile{File: f}
+	m := &mappedFile{File: f, mappings: mappings}
 	fi, err := f.Stat()
 	if err != nil || !fi.Mode().IsRegular() || fi.Size() == 0 || fi.Size() > math.MaxInt {
+		return f, false, nil
+	}
+	if numMapped.Add(1) > maxMapped {
+		numMapped.Add(-1)
 		return f, false, nil
 	}
 	err = control(f, func(fd uintptr) (err error) {
@@ -63,6 +123,7 @@ func (osFS) openMapped(name string) (file File, mapped bool, err error) {
 		return err
 	})
 	if err != nil {
+		numMapped.Add(-1)
 		return f, false, nil // no address space, or a file system without mappings
 	}
 	_ = unix.Madvise(m.data, unix.MADV_RANDOM)
@@ -114,8 +175,8 @@ func (m *mappedFile) noteRead(off int64, n int) {
 
 // copy copies from the mapping, and reports whether all of it was readable.
 func (m *mappedFile) copy(p []byte, off int64) (ok bool) {
-	// unmap waits for all readers that entered before unmapped was set.
-	g := mappedReads.Enter()
+	// The mapping is removed after all reads that entered before unmapped was set.
+	g := m.mappings.reads.Enter()
 	defer g.Exit()
 	if m.unmapped.Load() {
 		return false
@@ -133,15 +194,15 @@ func (m *mappedFile) copy(p []byte, off int64) (ok bool) {
 	return true
 }
 
-// unmap removes the mapping once the reads in progress have ended. From then on reads go to the
-// file.
-func (m *mappedFile) unmap() error {
-	if m.unmapped.Swap(true) {
-		return nil
+// unmap turns the file into an ordinary one. It does not wait for reads in progress.
+func (m *mappedFile) unmap() {
+	if !m.unmapped.Swap(true) {
+		m.mappings.remove(m.data)
 	}
-	mappedReads.Synchronize()
-	return unix.Munmap(m.data)
 }
 
-// Close waits for the reads in progress.
-func (m *mappedFile) Close() error { return errors.Join(m.unmap(), m.File.Close()) }
+// Close does not wait for reads in progress. A removed file takes space until they have ended.
+func (m *mappedFile) Close() error {
+	m.unmap()
+	return m.File.Close()
+}

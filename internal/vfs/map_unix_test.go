@@ -11,6 +11,9 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // newMapped maps a file of n bytes.
@@ -23,7 +26,9 @@ func newMapped(t *testing.T, n int) (f File, name string, content []byte) {
 	}
 	name = filepath.Join(t.TempDir(), "table")
 	must(t, os.WriteFile(name, content, 0o600))
-	f, mapped, err := OpenMapped(OS, name)
+	mappings := new(Mappings)
+	t.Cleanup(mappings.Wait)
+	f, mapped, err := OpenMapped(OS, name, mappings)
 	must(t, err)
 	if !mapped {
 		f.Close()
@@ -159,11 +164,81 @@ func TestUnmap(t *testing.T) {
 			}
 		})
 	}
-	must(t, Unmap(f))
-	must(t, Unmap(f))
+	Unmap(f)
+	Unmap(f)
 	readers.Wait()
 	p := make([]byte, 100)
 	_, err := f.ReadAt(p, 5)
 	must(t, err)
 	must(t, f.Close())
+}
+
+// TestUnmapWaitsForNoRead checks that neither Close nor Unmap waits for a read in progress, whose
+// page fault may hang, and that the mapping stays until it has ended. Wait waits for it.
+func TestUnmapWaitsForNoRead(t *testing.T) {
+	for what, end := range map[string]func(f File) error{
+		"Close": File.Close,
+		"Unmap": func(f File) error { Unmap(f); return nil },
+	} {
+		f, _, content := newMapped(t, 100_000)
+		m := f.(*mappedFile)
+		g := m.mappings.reads.Enter() // as a read
+		ended := make(chan error)
+		go func() { ended <- end(f) }()
+		select {
+		case err := <-ended:
+			must(t, err)
+		case <-time.After(10 * time.Second):
+			g.Exit()
+			t.Fatalf("%s waits for a read", what)
+		}
+		removed := make(chan struct{})
+		go func() { m.mappings.Wait(); close(removed) }()
+		select {
+		case <-removed:
+			t.Fatalf("after %s, the mapping of a read in progress is removed", what)
+		case <-time.After(20 * time.Millisecond):
+		}
+		if !bytes.Equal(m.data, content) {
+			t.Errorf("after %s, a read in progress reads wrong bytes", what)
+		}
+		g.Exit()
+		<-removed
+		if err := unix.Munmap(m.data); err == nil {
+			t.Errorf("after %s, the file stays mapped", what)
+		}
+		if what == "Unmap" {
+			must(t, f.Close())
+		}
+		m.mappings.Wait() // does not hang when there is nothing to wait for
+	}
+}
+
+// TestMaxMapped checks that files are not mapped when the process has too many mappings, and that
+// removed mappings no longer count.
+func TestMaxMapped(t *testing.T) {
+	before := numMapped.Load()
+	f, name, _ := newMapped(t, 100_000)
+	numMapped.Add(maxMapped)
+	open := func() bool {
+		plain, mapped, err := OpenMapped(OS, name, new(Mappings))
+		must(t, err)
+		must(t, plain.Close())
+		if m, ok := plain.(*mappedFile); ok {
+			m.mappings.Wait()
+		}
+		return mapped
+	}
+	if open() {
+		t.Error("a file is mapped beyond the bound")
+	}
+	numMapped.Add(-maxMapped)
+	if !open() {
+		t.Error("a file is not mapped below the bound")
+	}
+	must(t, f.Close())
+	f.(*mappedFile).mappings.Wait()
+	if n := numMapped.Load(); n != before {
+		t.Errorf("%d mappings are counted, %d before", n, before)
+	}
 }

@@ -25,7 +25,9 @@ func threeWays(t *testing.T, size int) (plain *os.File, mapped vfs.File, data []
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { plain.Close() })
-	mapped, isMapped, err := vfs.OpenMapped(vfs.OS, path)
+	mappings := new(vfs.Mappings)
+	t.Cleanup(mappings.Wait)
+	mapped, isMapped, err := vfs.OpenMapped(vfs.OS, path, mappings)
 	if err != nil || !isMapped {
 		t.Skip(err)
 	}

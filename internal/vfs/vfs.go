@@ -61,25 +61,24 @@ func CreateLog(fsys FS, name string) (File, error) {
 
 // OpenMapped is Open for an immutable file. Where the file system can map it, short reads of
 // bytes that have been read before take no system call. mapped reports whether the file is
-// mapped; Unmap unmaps it.
-func OpenMapped(fsys FS, name string) (f File, mapped bool, err error) {
+// mapped; its mapping is then one of mappings until it is closed or Unmap unmaps it.
+func OpenMapped(fsys FS, name string, mappings *Mappings) (f File, mapped bool, err error) {
 	m, ok := fsys.(interface {
-		openMapped(name string) (f File, mapped bool, err error)
+		openMapped(name string, mappings *Mappings) (f File, mapped bool, err error)
 	})
 	if !ok {
 		f, err = fsys.Open(name)
 		return f, false, err
 	}
-	return m.openMapped(name)
+	return m.openMapped(name, mappings)
 }
 
 // Unmap turns a mapped file into an ordinary one. It does nothing for others. It may be
-// called during reads.
-func Unmap(f File) error {
-	if m, ok := f.(interface{ unmap() error }); ok {
-		return m.unmap()
+// called during reads, and does not wait for them.
+func Unmap(f File) {
+	if m, ok := f.(interface{ unmap() }); ok {
+		m.unmap()
 	}
-	return nil
 }
 
 // Prefetch asks the system to read n bytes of a file into the page cache, unless they are known to
