@@ -3,7 +3,7 @@ package sift
 import "sync"
 
 // cleaner runs tasks in order on a goroutine in the background. One cleaner closes full logs and
-// removes obsolete files, because removing a file may take a file system as long as writing it.
+// removes obsolete files, because some file systems take as long to remove a file as to write it.
 // Another one releases versions when their readers have left.
 type cleaner struct {
 	mu      sync.Mutex

@@ -137,8 +137,8 @@ func (d *DB) readSeq(seq uint64) uint64 {
 // Get returns a copy of the value of key, which is not nil even if it is empty. It returns
 // ErrNotFound if there is no such key, ErrClosed after Close, an error that matches ErrCorruption
 // if a table that it reads is damaged, one that matches ErrUnsupported if the table is of a kind
-// that sift does not support, and errors of the file system. A table that could not be opened
-// because it is damaged or not supported stays so until the next Open; after other errors the next
+// that sift does not support, and errors of the file system. If a table cannot be opened because it
+// is damaged or not supported, reads of it fail until the next Open; after other errors the next
 // read tries again.
 func (d *DB) Get(key []byte) ([]byte, error) { return d.getCopy(key, latest) }
 

@@ -7,8 +7,8 @@ import "time"
 // Callbacks must not block, and must not call methods of the DB that wait for background work:
 // Flush, Compact, BuildFilters, Checkpoint, Close and writes, including DeleteRange, Ingest and the
 // commit of a transaction. Other methods, such as Metrics and Get, are allowed. A panic of a
-// callback on a background goroutine ends the program, as any panic does that nobody recovers.
-// Ingest and DeleteRange cause no events of their own.
+// callback on a background goroutine ends the program, like any unrecovered panic. Ingest and
+// DeleteRange cause no events of their own.
 type Events struct {
 	// Flushed: memtables were written to tables of level 0.
 	Flushed func(FlushEvent)
@@ -46,7 +46,7 @@ type CompactionEvent struct {
 
 // StallEvent describes a write stall.
 type StallEvent struct {
-	Stopped bool          // the write had to wait for a flush or compaction; or it will be delayed
+	Stopped bool          // the write waited for a flush or compaction; false: it will be delayed
 	Took    time.Duration // duration of the wait or of the delay
 }
 

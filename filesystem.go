@@ -71,10 +71,10 @@ type DirLock struct {
 	closer    io.Closer
 }
 
-// LockDirectory locks a directory of the host's file system while no database is open in it;
-// see Options.Lock. An exclusive LockDirectory creates a missing directory; for a shared one, the
-// error matches fs.ErrNotExist. A shared lock suffices for Options.ReadOnly. LockDirectory does
-// not wait: if the directory is locked, the error matches ErrLocked.
+// LockDirectory locks a directory of the host's file system while no database is open in it; see
+// Options.Lock. If the directory is missing, an exclusive LockDirectory creates it, and a shared
+// one returns an error that matches fs.ErrNotExist. A shared lock suffices for Options.ReadOnly.
+// LockDirectory does not wait: if the directory is locked, the error matches ErrLocked.
 func LockDirectory(dir string, exclusive bool) (*DirLock, error) {
 	if exclusive {
 		if err := vfs.OS.MkdirAll(dir); err != nil {

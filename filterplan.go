@@ -23,7 +23,7 @@ type FilterPlan struct {
 // PlannedTable is a table in a FilterPlan.
 type PlannedTable struct {
 	TableMetrics
-	Units       float64 // number of units in memory, of FilterUnits; may be fractional
+	Units       float64 // units that would be in memory, of FilterUnits; may be fractional
 	Bytes       int64   // their memory
 	RangeBytes  int64   // memory of the range filter
 	WastedReads float64 // expected number of block reads per lookup of an absent key

@@ -99,7 +99,7 @@ func (c *committer) flushAll() error {
 }
 
 // writeSorted writes the operations to tables for the deepest level, which it returns. The size of
-// the tables grows with the bytes written, as that of compactions grows with the level.
+// the tables grows with the bytes written, as that of a compaction's tables grows with the level.
 func (d *DB) writeSorted(ctx context.Context, ops iter.Seq2[Op, error], seq uint64) (level int, metas []*manifest.TableMeta, err error) {
 	version := d.refVersion()
 	defer d.releaseVersion(version)

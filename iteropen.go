@@ -215,8 +215,8 @@ func (d *DB) iterState(want uint64) (s *readState, seq uint64, present bool) {
 	}
 }
 
-// sources are the memtables and tables that an iterator reads: tables that hold no key of its
-// range are left out where that is known.
+// sources are the memtables and tables that an iterator reads. Tables known to hold no key of its
+// range are left out.
 type sources struct {
 	mem    *memtable.Memtable // nil if it is empty
 	imms   []*memtable.Memtable

@@ -11,8 +11,8 @@ import (
 //   - the memtables, of which three may be in use, get what they need;
 //   - the block cache gets CacheBytes, or its default size;
 //   - indexes take up to half of the remainder: if the index is not in memory, each lookup that
-//     reads a block first reads the index, which is larger; small indexes, which save more reads
-//     per byte than filters, take up to seven eighths;
+//     reads a block must first read the index, which is larger than the block; small indexes, which
+//     save more reads per byte than filters, take up to seven eighths;
 //   - filters take the rest, and the filter memory manager chooses the parts that save the most
 //     reads;
 //   - if Memory is set and CacheBytes is not, the block cache also gets what filters and

@@ -24,9 +24,9 @@ type Metrics struct {
 	// RangeProbes counts the range filter probes of iterators for their bounds, RangeUseful
 	// those that excluded the table; see Options.RangeFilter.
 	RangeProbes, RangeUseful uint64
-	// BlockReads counts the file reads of data blocks by lookups and iterators, of one or more
-	// adjacent blocks each, BlockReadBytes their bytes. CacheHits counts the blocks found in the
-	// block cache.
+	// BlockReads counts the reads of data blocks from files by lookups and iterators; one read may
+	// cover several adjacent blocks. BlockReadBytes counts their bytes. CacheHits counts the blocks
+	// found in the block cache.
 	BlockReads, BlockReadBytes, CacheHits uint64
 	// IndexLoads counts how often a read had to load a table's index again because all indexes
 	// together exceed what Options.Memory leaves for them.
@@ -39,7 +39,7 @@ type Metrics struct {
 	// long as all filters fit in Options.Memory.
 	WastedReadsPerSecond, NextMiBSavesPerSecond float64
 
-	// Memory is the memory of the database.
+	// Memory is the memory that the database uses.
 	Memory MemoryMetrics
 
 	// LogBytes counts the bytes that writes added to the log. FlushBytes and CompactWriteBytes
@@ -80,8 +80,8 @@ type LevelMetrics struct {
 
 // FilterMetrics describes the filters of a level, and counts their probes by lookups since Open.
 type FilterMetrics struct {
-	// Tables is the number of tables with a filter in memory. Damaged is the number of
-	// tables without one because it is corrupt, of an unknown family, or unusable otherwise.
+	// Tables is the number of tables with a filter in memory. Damaged is the number of tables
+	// without one because it is corrupt, of an unknown family, or otherwise unusable.
 	Tables, Damaged int
 	// Bytes is the memory that the filters take.
 	Bytes uint64
@@ -96,7 +96,7 @@ type FilterMetrics struct {
 	// memory.
 	Probes, Useful, TruePositive, FalsePositive, Unfiltered uint64
 	// ExpectedFPR is the expected false positive rate of the filters in memory, weighted by table
-	// size; NaN, which encoding/json rejects, without filters.
+	// size; NaN, which encoding/json rejects, if there are none.
 	ExpectedFPR float64
 }
 
@@ -106,7 +106,7 @@ func (f FilterMetrics) ObservedFPR() float64 {
 	return float64(f.FalsePositive) / float64(f.FalsePositive+f.Useful)
 }
 
-// MemoryMetrics is the memory of a database, in bytes.
+// MemoryMetrics is the memory that a database uses, in bytes.
 type MemoryMetrics struct {
 	Memtables    uint64 // arenas at full size, and their indexes
 	Filters      uint64

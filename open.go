@@ -15,8 +15,8 @@ import (
 
 // Open opens the database in a directory. It creates the directory, with its parents, and the
 // database if they do not exist; on the host's file system, directories get the mode 0755 and files
-// 0644, the secret of KeyedFilters 0600, less the umask. o may be nil. At any time, only one DB in
-// one process can have a directory open, or several with Options.ReadOnly.
+// 0644, the secret of KeyedFilters 0600, less the umask. o may be nil. Only one DB at a time, in
+// whichever process, can have a directory open; with Options.ReadOnly, several can.
 //
 // After a crash, Open recovers a prefix of the writes that includes all those acknowledged with
 // Sync; Metrics.Recovery reports what it dropped. It opens databases of LevelDB, goleveldb and

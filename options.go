@@ -36,7 +36,7 @@ type Options struct {
 	// Open creates one.
 	ErrorIfMissing bool
 	// Logger receives messages about recovery, flushes, compactions, stalls and damage. The rules
-	// for callbacks in Events hold for its handler, too. Default: slog.Default() at the time of
+	// for callbacks in Events also apply to its handler. Default: slog.Default() at the time of
 	// Open, for warnings and errors only: damage, torn ends of logs and MANIFESTs, and failed
 	// background work. slog.New(slog.DiscardHandler) silences these, too.
 	Logger *slog.Logger
@@ -51,7 +51,7 @@ type Options struct {
 	FilterReaders []filter.Policy
 	// KeyedFilters keys the filters with a secret that the database stores in the file FILTERKEY,
 	// so that someone who chooses keys cannot construct false positives. Use it if keys come from
-	// untrusted sources. It works with Bloom, Fuse, Ribbon and None, and with filter.Range; Open
+	// untrusted sources. It works with Bloom, Fuse, Ribbon, RibbonFPR, None and filter.Range; Open
 	// rejects other policies. Once a database has a secret, new filters of these policies are keyed
 	// even if a later Open does not set the option. Older tables get keyed filters when they are
 	// compacted, or from BuildFilters. Without permission to read the file, the database ignores
@@ -63,8 +63,8 @@ type Options struct {
 	// Prefix makes the filters contain key prefixes as well. An Iter whose range is within one
 	// prefix, as with IterOptions.Prefix, then skips the tables whose filters exclude the prefix.
 	// The filters are probed when an Iter is created or Reset, not when it seeks, and only if its
-	// range has both bounds, as a Prefix does. It does not skip tables that were written without
-	// this option, or with another Prefixer. A prefix takes as much filter memory as a key.
+	// range has both bounds, as a Prefix does. Tables that were written without this option, or
+	// with another Prefixer, are not skipped. A prefix takes as much filter memory as a key.
 	// FixedPrefix, PrefixUpTo and EachPrefix return the usual extractors. Default: none.
 	Prefix Prefixer
 
@@ -85,11 +85,11 @@ type Options struct {
 	// tables have are not used. A range filter splits a key into a prefix and a number, and can
 	// exclude ranges within one prefix. The prefix is that of Options.Prefix; without one, or with
 	// an EachPrefix, each table chooses a prefix that suits its keys. The number consists of the
-	// next 8 bytes or, if not all 256 byte values occur at each position, of as many as fit: 19
-	// decimal digits, 16 hexadecimal ones. A range filter is loaded on first use and then stays in
-	// memory; with FilterMemory, it counts against that. Older tables get one when a compaction
-	// rewrites them. A compaction keeps all keys of a table in memory while it builds one. Default:
-	// none.
+	// next 8 bytes or, if fewer than 256 byte values occur at some positions, of as many bytes as
+	// fit: 19 decimal digits, 16 hexadecimal ones. A range filter is loaded on first use and then
+	// stays in memory; with FilterMemory, it counts against that. Older tables get one when a
+	// compaction rewrites them. A compaction keeps all keys of a table in memory while it builds
+	// one. Default: none.
 	RangeFilter filter.RangePolicy
 
 	// Performance.
@@ -102,9 +102,10 @@ type Options struct {
 	// again, in the background. It does not limit range filters, transactions (see TxBytes),
 	// batches larger than a memtable, or open iterators. The database takes that much only if
 	// filters and indexes need it. At least 1 MiB. Default: half of the memory that the process may
-	// use, according to its container, its machine and GOMEMLIMIT. The limit of a container, or of
-	// another control group on Linux, is the lowest memory.max or memory.high of the group and its
-	// visible ancestors; with version 1 of control groups, the lowest memory.limit_in_bytes.
+	// use, according to its container, its machine and GOMEMLIMIT, or 1 GiB if that is unknown. The
+	// limit of a container, or of another control group on Linux, is the lowest memory.max or
+	// memory.high of the group and its visible ancestors; with version 1 of control groups, the
+	// lowest memory.limit_in_bytes.
 	Memory int64
 	// BlockCache is a cache for uncompressed data blocks. Databases can share it. Memory counts
 	// CacheBytes for it, whatever its capacity. Default: a cache of CacheBytes for this database

@@ -34,12 +34,12 @@ type RepairReport struct {
 // Repair rebuilds a database from the readable parts of its tables and logs. It writes new tables
 // and a new MANIFEST, and moves the old files to the directory "lost" below dir, so that nothing is
 // destroyed. It holds the contents of the logs in memory, has all tables open at the same time, and
-// cannot be canceled. dir needs space for old and new files, and once more for the old ones if the
-// file system has no hard links. A crash at any moment leaves a database that is repaired or can be
-// repaired, with each old file in dir or in lost. o is as for Open. Repair returns ErrReadOnly if
-// o.ReadOnly is set, and ErrLocked and ErrNotExist like Open. After any other error the database is
-// not repaired, or the disk failed while the repaired one was put in place; all old files are still
-// in dir, and Repair can be called again.
+// cannot be canceled. dir needs space for old and new files, and for a second copy of the old ones
+// if the file system has no hard links. A crash at any moment leaves a database that is repaired or
+// can be repaired, with each old file in dir or in lost. o is as for Open. Repair returns
+// ErrReadOnly if o.ReadOnly is set, and ErrLocked and ErrNotExist like Open. After any other error
+// the database is not repaired, or the disk failed while the repaired one was put in place; all old
+// files are still in dir, and Repair can be called again.
 func Repair(dir string, o *Options) (report RepairReport, err error) {
 	opts, err := o.resolve()
 	if err != nil {

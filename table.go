@@ -19,11 +19,10 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// table is an SSTable: the Handle of a manifest.TableMeta. It is opened when it is first
-// needed, or earlier by the loader. A table that cannot be read stays in the version: reads
-// that need it fail, and the rest of the database remains usable. If it is damaged, it stays
-// unreadable; after other errors, such as too many open files, the next read that needs it
-// retries.
+// table is an SSTable: the Handle of a manifest.TableMeta. It is opened when it is first needed, or
+// earlier by the loader. A table that cannot be read stays in the version: reads that need it fail,
+// and the rest of the database remains usable. If it is damaged or not supported, it stays
+// unreadable; after other errors, such as too many open files, the next read that needs it retries.
 type table struct {
 	opener *tableOpener
 	meta   *manifest.TableMeta
@@ -69,8 +68,9 @@ func (o *tableOpener) place(meta *manifest.TableMeta, path string) *table {
 }
 
 // load returns the table's reader, and opens the table if necessary. It retries if earlier attempts
-// have failed, unless the table is known to be damaged. Concurrent callers wait for one of them to
-// open it. After Open the reader may lack its filter for a while, see filterLater.
+// have failed, unless the table is known to be damaged or not supported. Concurrent callers wait
+// for one of them to open it. After Open the reader may lack its filter for a while, see
+// filterLater.
 func (t *table) load() (*sstable.Reader, error) {
 	if r := t.reader.Load(); r != nil {
 		return r, nil
@@ -106,8 +106,8 @@ func (t *table) openOnce() (*sstable.Reader, error) {
 	return r, nil
 }
 
-// loadWhole is load, and loads the filter if load has not: concurrent callers wait for one of them.
-// filterErr is the I/O error that kept the filter from loading; FilterStatus reports damage.
+// loadWhole is load, but also loads the filter if load has not. Concurrent callers wait for one of
+// them. filterErr is the I/O error that kept the filter from loading; FilterStatus reports damage.
 func (t *table) loadWhole() (filterErr, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

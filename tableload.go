@@ -11,7 +11,7 @@ import (
 
 // tableLoader loads the tables that Open has found, in the background: first all indexes and then
 // the filters, which are larger. A read that needs a table earlier loads it itself, but not its
-// filter: without it, lookups of absent keys read blocks in vain.
+// filter: without it, lookups of absent keys waste block reads.
 type tableLoader struct {
 	stop, done chan struct{}
 }

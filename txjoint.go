@@ -54,7 +54,7 @@ const (
 // commit.
 type joint struct {
 	tx      *Tx       // the reads and writes of its members; nil: it has none yet
-	sync    bool      // the commit must sync, since a member is without NoSync
+	sync    bool      // the commit must sync, since NoSync is not set for some member
 	waiters []*waiter // the calls that wait for the commit
 	writers int       // number of waiters that have added writes
 	turn    time.Time // when a call last got its turn

@@ -16,11 +16,11 @@ import (
 	"github.com/siftdb/sift/memtable"
 )
 
-// Group commit. A write joins the queue. If there is no leader, the writer becomes the
-// leader: it takes the writes in the queue as a group, writes them to the log as one record,
-// syncs once if any of them is with Sync, inserts them into the memtable, publishes the new
-// sequence number and wakes the other writers. The first of the writes that have joined the queue
-// meanwhile becomes the next leader. The log itself is in internal/wal.
+// Group commit. A write joins the queue. If there is no leader, the writer becomes the leader: it
+// takes the writes in the queue as a group, writes them to the log as one record, syncs once if any
+// of them requests it, inserts them into the memtable, publishes the new sequence number and wakes
+// the other writers. The first of the writes that have joined the queue meanwhile becomes the next
+// leader. The log itself is in internal/wal.
 
 // maxGroupBytes is the size at which a group takes no more writes, so that no writer waits long
 // for the others in its group.

@@ -12,11 +12,11 @@ type BlockPolicy interface {
 	// BlockFamily identifies the format of the block: it is Family if the family always
 	// writes one unit, otherwise another name. On disk; do not change.
 	BlockFamily() string
-	// MayContainBlock reports false only if the block is damaged or the key was not added.
-	// It takes a few more comparisons than Reader.MayContain, and neither allocates nor
-	// retains memory. It reads nothing outside the block, and returns true if the block ends
-	// too early, but does not verify the checksum, which the caller must have done: flipped
-	// bits, or missing bytes at the front, may cause a false negative.
+	// MayContainBlock reports false only if the block is damaged or the key was not added. It takes
+	// a few more comparisons than Reader.MayContain, and neither allocates nor retains memory. It
+	// reads nothing outside the block, and returns true if the block ends too early. It does not
+	// verify the checksum; the caller must have done so: flipped bits, or missing bytes at the
+	// front, may cause a false negative.
 	MayContainBlock(block []byte, key Key) bool
 }
 

@@ -74,11 +74,11 @@ func salted(h, salt uint64) uint64 {
 
 var errNotKeyed = errors.New("filter: only Bloom, Fuse and Ribbon can be keyed")
 
-// Keyed returns a policy like p whose filters are keyed by a secret, and by a random salt
-// per filter. Someone who chooses keys but does not know the secret cannot predict false
-// positives, and so cannot raise the false positive rate. p must be Bloom, Fuse or Ribbon;
-// None is returned unchanged. Other policies are an error. Filters have the false positive
-// rate of p, and take 16 bytes more.
+// Keyed returns a policy like p whose filters are keyed by a secret, and by a random salt per
+// filter. Someone who chooses keys but does not know the secret cannot predict false positives, and
+// so cannot raise the false positive rate. p must be Bloom, Fuse, Ribbon or RibbonFPR; nil and None
+// are returned unchanged. Other policies are an error. Filters have the false positive rate of p,
+// and take 16 bytes more.
 //
 // The policy's Name is p's Name wrapped in "keyed()", as in keyed(ribbon(10)). Parse rejects it,
 // since it does not contain the secret.

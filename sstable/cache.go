@@ -8,7 +8,7 @@ import (
 	"unsafe"
 )
 
-// BlockCache is a cache of decoded data blocks, up to a number of bytes. The readers of several
+// BlockCache caches decoded data blocks, up to a capacity in bytes. The readers of several
 // databases can share one. It is safe for concurrent use. Make one with NewBlockCache.
 //
 // A block in the cache has a slot, an atomic pointer, so a hit takes a few loads and no lock. The

@@ -6,7 +6,8 @@
 // filter, and makes iterators. It is safe for concurrent use. A lookup in a block that is in the
 // BlockCache takes no locks and does not allocate.
 //
-// Values that Get returns remain valid. Keys and values of an Iter are valid until its next move.
+// Values that Get returns remain valid. Keys and values of an Iter are valid until its next move or
+// Close.
 //
 // The keys of iterators are internal keys: the user key followed by 8 bytes, little-endian, the
 // sequence number << 8 | the kind. Internal keys are ordered by user key, and those of the same

@@ -20,10 +20,10 @@ import (
 // that is not in the table is not in the block.
 //
 // A lookup must be able to compare the whole key with the one entry that it reads. So the cache
-// has a rewritten block: each entry shares with its predecessor either nothing, at a restart, or
-// exactly the common prefix of the separators on both sides of the block, which every key
-// that is looked up in this block has, too. The result is an ordinary block, a little longer;
-// iterators need not know the difference.
+// holds a rewritten block: each entry shares with its predecessor either nothing, at a restart, or
+// exactly the common prefix of the separators on both sides of the block, which every key that is
+// looked up in this block has, too. The result is an ordinary block, a little longer; iterators
+// need not know the difference.
 
 const (
 	maxHashedData = 1<<16 - 2 // an offset plus one has 16 bits

@@ -128,9 +128,9 @@ func (r *Reader) LoadFilterSteps(n int) error {
 	return r.loadFilterSteps(n)
 }
 
-// ProveFilter reads and opens a filter that is not wholly in memory, and does not keep it: FilterStatus
-// then reports damage, an unknown family or another secret, as after LoadFilterSteps. It does so once.
-// The error is one of the file.
+// ProveFilter reads and opens a filter that is not wholly in memory, and does not keep it:
+// FilterStatus then reports damage, an unknown family or another secret, as after LoadFilterSteps.
+// It does so once. It returns only I/O errors.
 func (r *Reader) ProveFilter() error {
 	r.filterMu.Lock()
 	defer r.filterMu.Unlock()

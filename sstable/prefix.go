@@ -67,7 +67,7 @@ func (p prefixUpTo) PrefixLen(key []byte) int {
 // with the delimiter. With '/' these are "user/" and "user/17/" for "user/17/name". So scans at any
 // depth can skip tables. PrefixLen returns the length of the longest of these prefixes, which
 // violates the rule of Prefixer: only this package supports that. Neighboring keys share most of
-// their prefixes, so a filter has few more entries: one per two keys for URLs.
+// their prefixes, so they add few entries to a filter: for URLs, one per two keys.
 func EachPrefix(delimiter byte) Prefixer { return eachPrefix{delimiter} }
 
 type eachPrefix struct{ delimiter byte }

@@ -24,7 +24,7 @@ type ReaderOptions struct {
 	// necessary for families that package filter does not know.
 	Policies []filter.Policy
 	// Secret is the secret of the hashes that the caller passes to MayContainHash of a keyed
-	// Filter. A filter keyed with another one then has no such method. Default: any.
+	// Filter. A Filter keyed with another secret then lacks that method. Default: any.
 	Secret *filter.Secret
 	// RangePolicies open range filters. Default: filter.Range.
 	RangePolicies []filter.RangePolicy

@@ -76,7 +76,7 @@ type FilterState uint8
 const (
 	FilterNone    FilterState = iota // the table has no filter
 	FilterOK                         // no damage is known
-	FilterDamaged                    // the filter, or some of its units, are damaged
+	FilterDamaged                    // the filter, or a part of it, is damaged
 	FilterUnknown                    // no policy has its family and secret, or it cannot be used for another reason
 	FilterIgnored                    // ReaderOptions.IgnoreFilter is set
 )

@@ -110,8 +110,8 @@ func NewWriter(w io.Writer, o *WriterOptions) *Writer {
 }
 
 // Add adds an entry, which must be after the previous one in the order of internal keys: user keys
-// ascend, and the sequence numbers of a user key descend. Key and value together are limited to
-// 128 bytes less than 2 GiB, and seq to 56 bits. The value of a tombstone is ignored. Add copies
+// ascend, and the sequence numbers of a user key descend. Key and value together are limited to 129
+// bytes less than 2 GiB, and seq to 56 bits. The value of a tombstone is ignored. Add copies
 // userKey and value.
 func (w *Writer) Add(userKey []byte, seq uint64, kind Kind, value []byte) error {
 	if w.err != nil {

@@ -114,11 +114,11 @@ type Plan struct {
 // Pick returns the most urgent compaction. ok is false if no level needs one. pointers are the
 // Pointer of each level's last plan, initially nil. Pick is a pure function.
 //
-// It compacts the level with the highest score into the next one, unless it has failed and another
-// one is due. From level 0 it takes the
-// oldest table with all that overlap it; from another level the table with the least overlap
-// in the next level per byte of its own, which writes 2 to 5% less in total than taking
-// tables in turn (TestPickWritesLess). Ties go to the first table after the pointer.
+// It compacts the level with the highest score into the next one; levels in Config.Failed come
+// last. From level 0 it takes the oldest table with all that overlap it; from another level the
+// table with the least overlap in the next level per byte of its own, which writes 2 to 5% less in
+// total than taking tables in turn (TestPickWritesLess). Ties go to the first table after the
+// pointer.
 func Pick(v *manifest.Version, cfg Config, pointers [manifest.NumLevels][]byte) (plan Plan, ok bool) {
 	levelBase := cfg.base(v)
 	level, score := -1, 0.0

@@ -81,7 +81,7 @@ func (c *Cache) Add(path string, size int64) *File {
 	return &File{cache: c, path: path, size: size}
 }
 
-// WaitUnmapped waits until no file that has been closed is mapped, and so for reads in progress.
+// WaitUnmapped waits until no closed file is mapped. A file stays mapped while it is being read.
 func (c *Cache) WaitUnmapped() { c.mappings.Wait() }
 
 // unmap turns mapped files into ordinary ones. REQUIRES: mu.

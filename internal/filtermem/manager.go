@@ -220,9 +220,9 @@ func (m *Manager) move(tables []Table) {
 	}
 }
 
-// Expected returns block reads per second at the recent access rates: how many lookups of absent
-// keys waste, and how many another MiB of filters would save, those of scans of empty ranges
-// included. It calls tables only if there was traffic.
+// Expected returns block reads per second at the recent access rates: those that lookups of absent
+// keys waste, and those, including reads of scans of empty ranges, that another MiB of filters
+// would save. It calls tables only if there was traffic.
 func (m *Manager) Expected(tables func() []Table) (wasted, nextMiBSaves float64) {
 	var traffic float64
 	m.mu.Lock()

@@ -85,7 +85,8 @@ func badCurrent(fsys vfs.FS, dir string, cause error) error {
 }
 
 // findData returns the name of a file in dir that holds data, or "". An interrupted creation of
-// a database leaves a MANIFEST without tables and an empty log; these do not prevent another one.
+// a database leaves a MANIFEST without tables and an empty log; these do not prevent another
+// attempt.
 func findData(fsys vfs.FS, dir string) (string, error) {
 	names, err := fsys.List(dir)
 	if errors.Is(err, fs.ErrNotExist) {

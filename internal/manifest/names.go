@@ -1,6 +1,5 @@
-// Package manifest keeps track of the tables of the store: edits and versions, the MANIFEST
-// that records them, CURRENT that names the MANIFEST, and the names of all files of a
-// database.
+// Package manifest keeps track of the tables of a database: edits and versions, the MANIFEST that
+// records them, CURRENT, which names the MANIFEST, and the names of all files.
 package manifest
 
 import (

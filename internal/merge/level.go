@@ -6,8 +6,8 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// Level iterates over tables whose key ranges ascend without overlap. It opens a table when it
-// reaches it and closes it when it leaves it.
+// Level iterates over tables whose key ranges ascend without overlap. It opens each table on
+// entering it, and closes it on leaving it.
 type Level struct {
 	n        int
 	smallest func(i int) []byte

@@ -89,7 +89,7 @@ func choose(tables []Table, budget int64, stickiness float64) []int {
 type step struct {
 	table int
 	bytes int64
-	worth float64 // reads saved per second and byte
+	worth float64 // reads saved per second per byte
 }
 
 // candidate returns the step after the first n of table i, if there is one.

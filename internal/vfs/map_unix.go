@@ -93,8 +93,8 @@ func (s *Mappings) removeUnused() {
 	s.removing = nil
 }
 
-// Wait waits until the mappings of all files that have been closed are removed, and so for reads in
-// progress.
+// Wait waits until the mappings of all closed files are removed, which happens once the reads in
+// progress have ended.
 func (s *Mappings) Wait() {
 	s.mu.Lock()
 	removing := s.removing

@@ -8,9 +8,8 @@ import (
 	"os"
 )
 
-// FS is a file system. Names are paths in the host's form. All methods are safe
-// for concurrent use. Errors match fs.ErrNotExist and fs.ErrExist through
-// errors.Is where they apply.
+// FS is a file system. Names are paths in the host's syntax. All methods are safe for concurrent
+// use. Errors match fs.ErrNotExist and fs.ErrExist through errors.Is where they apply.
 type FS interface {
 	// Create creates an empty file for writing, replacing an existing one.
 	Create(name string) (File, error)
@@ -93,8 +92,8 @@ func Prefetch(f File, off, n int64) bool {
 	return false
 }
 
-// File is an open file. Write appends. ReadAt may be called concurrently, also with Close,
-// after which calls fail.
+// File is an open file. Write appends. ReadAt may be called concurrently, even with Close, after
+// which calls fail.
 type File interface {
 	io.Writer
 	io.ReaderAt

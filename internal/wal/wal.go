@@ -12,11 +12,11 @@ package wal
 // The header is no mark, because logs are created ahead:
 //
 // When a memtable is full, writes continue in the next log, which was created ahead. The old log
-// is synced in the background if a write to it was with Sync. Otherwise the next write with Sync
-// syncs it; usually its memtable is in a table before that, and the end of the log is never
-// written to the disk at all. A crash may keep a new log and lose the end of an old one.
-// Recovery detects the missing sequence numbers and ends there, so it still recovers a prefix of
-// the writes (I4). A log is finished when it is on disk or no longer needed. Therefore
+// is synced in the background if a write to it had Sync set. Otherwise the next write with Sync
+// syncs it; usually its memtable is in a table before that, and the end of the log is never written
+// to the disk at all. A crash may keep a new log and lose the end of an old one. Recovery detects
+// the missing sequence numbers and ends there, so it still recovers a prefix of the writes (I4). A
+// log is finished when it is on disk or no longer needed. Therefore
 //   - no mark is written to a log, and no sync of it is acknowledged, before all older logs are
 //     finished, and
 //   - the next write then adds a mark with the sequence number of the previous log's last entry,

@@ -130,8 +130,8 @@ func (w *Writer) Close() error {
 	return w.live.Close()
 }
 
-// createAhead creates the next log in the background. Before that it syncs the sealed log if there
-// was a write with sync to it.
+// createAhead creates the next log in the background. Before that it syncs the sealed log if any
+// write to it had sync set.
 func (w *Writer) createAhead(sealed *Sealed) {
 	w.spare = &spare{done: make(chan struct{})}
 	go func(spare *spare) {
