@@ -1,5 +1,5 @@
-// Command bench compares sift with other stores and filters: the same work on the same terms, in
-// turns, and, except for the command memory, in one process.
+// Command bench compares sift with other stores and filters: they take turns at the same work on
+// the same terms and, except in the command memory, in one process.
 //
 //	go run -C bench . --quick           a quick look, within two minutes
 //	go run -C bench . --out results     the full report

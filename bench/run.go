@@ -56,7 +56,7 @@ type runCmd struct {
 	DB               string        `name:"db" help:"Directory of the databases; by default a temporary one." placeholder:"DIR"`
 	Keep             bool          `name:"keep" help:"Keep the databases of the last round in --db."`
 	Out              string        `name:"out" default:"out" help:"Directory for report.html, result.json, result.csv, benchstat.txt and the plots."`
-	Merge            bool          `name:"merge" help:"Keep the results in --out that are not measured now."`
+	Merge            bool          `name:"merge" help:"Keep those results in --out that this run does not measure."`
 	As               string        `name:"as" hidden:"" help:"The command that the report names, if a script runs this one."`
 	NoProgress       bool          `name:"no-progress" help:"Do not show progress on a terminal."`
 }

@@ -50,8 +50,7 @@ func (r readerUntil) Read(p []byte) (int, error) {
 // RestoreBackup replaces the database with what Backup has written, on all nodes of the group. Only
 // the leader can do this. The group keeps its members. No client should write to it meanwhile:
 // commands in progress fail. size is what Backup returned. If the backup is damaged, nothing
-// changes. After another error, such as that the node has been closed, the database may have been
-// replaced.
+// changes. After any other error, such as ErrClosed, the database may have been replaced.
 func (n *Node) RestoreBackup(r io.Reader, size int64) error {
 	var head [streamHeaderLen]byte
 	if err := readFull(r, head[:]); err != nil {
@@ -86,7 +85,7 @@ func (n *Node) RestoreBackup(r io.Reader, size int64) error {
 type backupReader struct {
 	io.Reader
 	node *Node
-	done chan struct{} // closed when Raft needs the backup no more
+	done chan struct{} // closed when Raft no longer needs the backup
 	err  error         // what Raft has returned
 }
 
@@ -116,7 +115,7 @@ func (b *backupReader) Read(p []byte) (int, error) {
 }
 
 // awaitInstalled allows the node to shut Raft down again once Raft has installed the backup, which
-// changes the applied index, or needs it no more. Raft.Restore then still waits for other nodes.
+// changes the applied index, or no longer needs it. Raft.Restore then still waits for other nodes.
 func (b *backupReader) awaitInstalled(applied uint64) {
 	defer func() {
 		b.node.fsm.installsBackup.Store(false)

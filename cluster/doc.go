@@ -1,5 +1,6 @@
-// Package cluster replicates a sift database with Raft. Every node holds all of it. It is available
-// as long as a majority of the nodes is, and acknowledged commands are on disk on a majority.
+// Package cluster replicates a sift database with Raft. Every node holds the whole database. It is
+// available as long as a majority of the nodes are, and acknowledged commands are on disk on a
+// majority of them.
 //
 // A program's Apply function defines how a command changes the database. Open starts a node,
 // Node.Propose sends a command through the log, and Node.Read and Node.ReadStale read.

@@ -136,8 +136,8 @@ func (f *FSM) View(fn func(*View) error) error {
 }
 
 // Hold returns the database for reading, and keeps it open until release is called, even if a
-// snapshot replaces it; replaced is closed then. Writing to the database would make the nodes
-// diverge.
+// snapshot replaces it; replaced is closed when that happens. Writing to the database would make
+// the nodes diverge.
 func (f *FSM) Hold() (db *sift.DB, replaced <-chan struct{}, release func(), err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -54,7 +54,7 @@ const muxPending = 1024
 // muxPool is how many idle connections a group keeps to each node.
 const muxPool = 2
 
-// ListenMux listens at an address. Other nodes know it by that address, or by advertise if that is
+// ListenMux listens on an address. Other nodes know it by that address, or by advertise if that is
 // not empty. If t is nil, connections are neither encrypted nor authenticated.
 func ListenMux(address, advertise string, t *TLS) (*Mux, error) {
 	m := &Mux{done: make(chan struct{}), pending: make(chan struct{}, muxPending), groups: map[uint32]*muxLayer{}}
@@ -252,7 +252,7 @@ func newMuxLayer(m *Mux, group uint32, replica uint64) *muxLayer {
 }
 
 // Accept implements net.Listener. Close also closes the connection: a transport would wait for its
-// next request for ever.
+// next request forever.
 func (l *muxLayer) Accept() (net.Conn, error) {
 	select {
 	case conn := <-l.conns:

@@ -66,7 +66,7 @@ type Options struct {
 // 8,192 entries have been added since the last one. At least the newest 10,240 entries are kept, so
 // that a node that was down for a short time needs no snapshot. For a node that is behind, the
 // leader reads 32 entries at a time instead of 64, since they may be large; it also syncs at most
-// about that many new commands together.
+// about 32 new commands together.
 func Defaults() *raft.Config {
 	c := raft.DefaultConfig()
 	c.NoLegacyTelemetry = true

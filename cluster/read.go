@@ -7,9 +7,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// ReadStale calls fn with the database as it is on this node, which may lag behind, for as long as
-// the node is cut off from the others. It never goes back in time, and shows only committed
-// commands.
+// ReadStale calls fn with the database as it is on this node, which may lag behind, without
+// limit while the node is cut off from the others. The view never goes back in time, and shows only
+// committed commands.
 func (n *Node) ReadStale(fn func(*View) error) error { return n.fsm.View(fn) }
 
 // Read calls fn with a view that includes every command that any node had acknowledged when Read

@@ -56,7 +56,7 @@ type removal struct {
 // tellRemoved tells members that they have been removed, while this node leads. Raft sends them the
 // change only before it is committed, when keepVote drops it. A node that cannot be reached is not
 // told. Once requests to removed members have ended, idle connections are closed. Those to removed
-// members would remain open for ever.
+// members would remain open forever.
 func (n *Node) tellRemoved() {
 	defer close(n.told)
 	var ended <-chan time.Time

@@ -35,8 +35,8 @@ const (
 // followed the new writes. And it replaces a write that seals the file with one that does not,
 // because raft-wal neither continues a sealed file nor starts the next one.
 //
-// It does not change acknowledged entries. Damage to them is an error, also in the sealed files, of
-// which raft-wal itself checks only the headers.
+// It does not change acknowledged entries. Damage to them is an error, even in the sealed files,
+// whose headers are all that raft-wal itself checks.
 type tailFS struct{ types.VFS }
 
 // OpenReader implements types.VFS. raft-wal calls it for the sealed files when it opens the log.
@@ -143,7 +143,7 @@ func walkWrites(data []byte) (end, begin, index int) {
 	return end, begin, index
 }
 
-// laterWrite returns where a complete write begins that follows an incomplete one, 0 if there is
+// laterWrite returns the start of a complete write that follows an incomplete one, 0 if there is
 // none.
 func laterWrite(data []byte, from int) int {
 	first := 0 // where the first write after the last commit may begin
@@ -166,9 +166,9 @@ func laterWrite(data []byte, from int) int {
 	return 0
 }
 
-// writeBefore returns where the write begins that the commit at an offset ends, 0 if there is none
-// that begins at first or later. Any word may be data that looks like the beginning of an entry, so
-// the checksums of all possible writes are computed in one pass, from right to left.
+// writeBefore returns the start of the write that ends with the commit at an offset, 0 if there is
+// none at first or later. Any word may be data that looks like the beginning of an entry, so the
+// checksums of all possible writes are computed in one pass, from right to left.
 func writeBefore(data []byte, first, commit int) int {
 	want := binary.LittleEndian.Uint32(data[commit+4:])
 	sum, shift := uint32(0), crcOne // the checksum of data[at:commit], and x to its length in bits

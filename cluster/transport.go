@@ -13,7 +13,7 @@ import (
 
 const requestTimeout = 10 * time.Second
 
-// ListenTCP returns a transport that listens at an address such as "10.0.0.1:7000". Other nodes
+// ListenTCP returns a transport that listens on an address such as "10.0.0.1:7000". Other nodes
 // know it by that address, or by advertise if that is not empty. Connections are neither encrypted
 // nor authenticated: anyone who can reach the port can act as a member. A request that is not
 // answered within ten seconds fails; snapshots get more time, depending on their size.
@@ -32,8 +32,8 @@ func ListenTCP(address, advertise string, logger hclog.Logger) (raft.Transport, 
 	return raft.NewTCPTransportWithLogger(address, known, 3, requestTimeout, logger)
 }
 
-// transport records which nodes have recognized this node as the leader, and when the request was
-// sent that they answered. Time is a counter: each request takes the next number.
+// transport records which nodes have recognized this node as the leader, and when the request
+// that they answered was sent. Time is a counter: each request takes the next number.
 //
 // Raft's VerifyLeader is not enough for reads: it also counts answers to heartbeats that were sent
 // before it was called, and another leader may have been elected after such an answer.

@@ -159,7 +159,7 @@ func (f *siftFilter) clone() (built, error) {
 var slab []byte
 
 // cloneSlice copies s into memory like that of the store's filters: large slabs, which
-// filter.AlignedBytes puts in huge pages. All filters are cloned with it whose libraries permit it.
+// filter.AlignedBytes puts in huge pages. It clones all filters whose libraries permit that.
 func cloneSlice[T any](s []T) []T {
 	const line, slabBytes = 64, 16 << 20
 	var zero T

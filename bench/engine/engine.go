@@ -175,8 +175,8 @@ type Iter interface {
 // NativeReader is a Reader of a store in C++ that loops over many keys there, so that the
 // cost of cgo calls is not measured.
 type NativeReader interface {
-	// GetEach looks up keys[from:to] one by one. If every > 0, it times one lookup in every
-	// and appends the nanoseconds to lat.
+	// GetEach looks up keys[from:to] one by one. If every > 0, it times each every-th
+	// lookup and appends the nanoseconds to lat.
 	GetEach(keys *data.Keys, from, to, every int, lat []int64) (found int, timed []int64, err error)
 }
 
@@ -196,7 +196,7 @@ type NativeIter interface {
 
 // RangeDeleter is a DB that can delete a range in one call.
 type RangeDeleter interface {
-	// DeleteRange deletes the keys from from, included, to to, excluded.
+	// DeleteRange deletes the keys in [from, to).
 	DeleteRange(from, to []byte) error
 }
 

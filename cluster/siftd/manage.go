@@ -251,8 +251,8 @@ func (n *Node) pollAll(heard map[string]time.Time) (*view, error) {
 	return v, n.noteLeaders(v)
 }
 
-// poll returns the replicas that a node has. Until it has opened them that is an error, also for
-// this node itself: otherwise they would count as lost.
+// poll returns the replicas that a node has. Until the node has opened them, poll returns an
+// error, even for this node itself: otherwise they would count as lost.
 func (n *Node) poll(id string) (out []hosted, err error) {
 	reply, err := n.command(id, pollTime, "HOSTED")
 	if err == nil {

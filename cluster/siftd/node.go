@@ -37,8 +37,8 @@ type Config struct {
 	// mean 16 groups and 3 replicas.
 	Init  bool
 	Shape Shape
-	// Restore is a directory that Backup has created. With Init the node starts from it, with the
-	// same number of groups.
+	// Restore is a directory that Backup has created. With Init the node starts from it; the number
+	// of groups is then that of the backup, and Shape.Groups is ignored.
 	Restore string
 	// Join lists client addresses of nodes whose cluster the node joins, if Dir is empty.
 	Join []string
@@ -48,7 +48,7 @@ type Config struct {
 	// ClientTLS is for clients; nil means no TLS. JoinTLS is for this node as a client of other
 	// nodes, such as those in Join.
 	ClientTLS, JoinTLS *tls.Config
-	// Peers encrypts connections between nodes; nil means no encryption.
+	// Peers encrypts and authenticates connections between nodes; nil means neither.
 	Peers *cluster.TLS
 	// HTTPAddr is the address of the status page and /metrics; empty means neither.
 	HTTPAddr string
@@ -70,7 +70,7 @@ type Config struct {
 	segmentBytes int             // for tests: the size of the groups' log files
 }
 
-// Raft returns cluster.Defaults with timeouts of half a second.
+// Raft returns cluster.Defaults with heartbeat and election timeouts of half a second.
 func Raft() *raft.Config {
 	c := cluster.Defaults()
 	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = 500*time.Millisecond, 500*time.Millisecond, 250*time.Millisecond

@@ -24,7 +24,7 @@ crash, either all of it is there or nothing. Its lines are
     delete KEY
     delete-range FROM TO
 
-with tabs between the words. delete-range deletes the keys from FROM up to but not including TO; an
+with tabs between the fields. delete-range deletes the keys from FROM up to but not including TO; an
 empty TO means no upper bound. A later line for a key overrides an earlier one. Deleting a key that
 does not exist is not an error. If a line is malformed, it is reported and nothing is written. The
 write is durable when the command returns.

@@ -26,7 +26,7 @@ func (browseCmd) Help() string {
 and their entries, and filters. For a key it shows whether each table's filter excludes it, and which
 table holds it. It prints the address of the page and runs until Ctrl-C.
 
-The database is open read-only: nothing can be changed, and no other process can write to it
+The database is opened read-only: nothing can be changed, and no other process can write to it
 meanwhile. The page is served to this machine only. Its address contains a random secret, so other
 users of the machine and other web sites cannot read it.
 

@@ -20,8 +20,8 @@ type deleteCmd struct {
 func (deleteCmd) Help() string {
 	return `Deletes keys, atomically. It is not an error if a key does not exist. The deletion is
 durable when the command returns. With --range or --prefix, tables that lie wholly within the range
-are dropped without being read. This is not atomic: after an interrupt, some of the keys may have
-been deleted and others not, and the command can be run again.
+are dropped without being read. Such a deletion is not atomic: after an interrupt, some of the
+keys may have been deleted; run the command again to delete the rest.
 
 Examples:
 

@@ -62,7 +62,7 @@ func (c *demoCmd) Run(e *env) (err error) {
 		return err
 	}
 	if c.Dir != "" {
-		return d.say("\nTo look into the database: sift stats %s", c.Dir)
+		return d.say("\nTo inspect the database: sift stats %s", c.Dir)
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ type tableDump struct {
 	*dumper
 	r  *sstable.Reader
 	it *sstable.Iter // at the next entry to print; nil if none are printed
-	// skipped has what only the iterator finds wrong with blocks, by their offset.
+	// skipped holds the damage of blocks that only the iterator finds, by block offset.
 	skipped map[int64]error
 }
 

@@ -13,8 +13,8 @@ type filterBuildCmd struct {
 }
 
 func (filterBuildCmd) Help() string {
-	return `Rewrites the tables whose filter is missing, damaged, of an unknown kind, or not the one
-that --filter names (by default, the default of the table's level). Tables written by LevelDB or
+	return `Rewrites the tables whose filter is missing, damaged, of an unknown family, or not the
+one that --filter names (by default, the default of the table's level). Tables written by LevelDB or
 goleveldb have a Bloom filter, which sift uses, or none. They get sift's filters when they are
 rewritten, by this command or by a compaction.
 

@@ -26,9 +26,9 @@ type filterLiveCmd struct {
 }
 
 func (filterLiveCmd) Help() string {
-	return `Filter files: those that a program writes with live.WriteFile of package filter/live, and
-those of Guava's BloomFilter.writeTo, which are recognized. Each line of standard input is an
-element: text with the escapes that sift uses in keys, or what --elements names.`
+	return `Works on filter files that a program has written with live.WriteFile of package
+filter/live or with Guava's BloomFilter.writeTo; it detects the format. Each line of standard
+input is an element: text with the escapes that sift uses in keys, or what --elements names.`
 }
 
 // elements is the flag for the type of the elements on standard input.

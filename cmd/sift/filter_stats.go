@@ -10,7 +10,7 @@ import (
 
 type filterStatsCmd struct {
 	asJSON
-	Probes int    `default:"20000" help:"Probe each filter with this many keys that its table does not hold (${default})."`
+	Probes int    `default:"20000" help:"Probe each filter with up to this many keys that its table does not hold (${default})."`
 	Seed   uint64 `default:"1" help:"Seed of the random choice of these keys."`
 	Dir    string `arg:"" help:"The database."`
 }

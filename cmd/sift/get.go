@@ -10,13 +10,13 @@ import (
 type getCmd struct {
 	form
 	asJSON
-	Raw bool   `help:"Print the bytes of the value unescaped, without a line end." xor:"form,json"`
+	Raw bool   `help:"Print the bytes of the value unescaped, without a newline." xor:"form,json"`
 	Dir string `arg:"" help:"The database."`
 	Key string `arg:"" help:"The key."`
 }
 
 func (getCmd) Help() string {
-	return `Prints the value of a key and a line end. If the key does not exist, it reports so on
+	return `Prints the value of a key and a newline. If the key does not exist, it reports so on
 standard error and exits with status 1.
 
 Examples:

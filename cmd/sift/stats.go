@@ -66,8 +66,8 @@ func (c *statsCmd) Run(e *env) error {
 	})
 }
 
-// orDamage returns the damage of tables unless err is an error of its own; that the reader of the
-// output has left is none.
+// orDamage returns err if it is a failure, which a broken pipe is not; otherwise the damage of the
+// tables or, if there is none, err.
 func orDamage(err error, tables []sift.TableMetrics) error {
 	if err != nil && !isBrokenPipe(err) {
 		return err

@@ -19,7 +19,8 @@ import (
 // A reader takes every other byte literally, and rejects every other escape.
 // Example: the bytes 61 09 5c c3 a9 ff are a\t\\é\xff.
 
-// escaped returns the text form of a name that a file holds: it might contain what a terminal obeys.
+// escaped returns the text form of a name from a file: the name might contain terminal control
+// sequences.
 func escaped(name string) string { return string(appendText(nil, []byte(name))) }
 
 // appendText appends the text form of b to dst.

@@ -72,8 +72,8 @@ func (k rangeKey) compare(o rangeKey) int {
 // rangeKind is a distribution of keys.
 type rangeKind struct {
 	name string
-	// rated is set if the false positive rate of each filter is near FPR. It is not for keys in
-	// dense runs, since whole runs collide.
+	// rated is set if the false positive rate of each filter is near FPR. That does not hold for
+	// keys in dense runs, since whole runs collide.
 	rated bool
 	key   func(seed, i uint64) rangeKey // the i-th key
 }

@@ -14,17 +14,16 @@ type BloomOptions[T any] struct {
 	Items uint64
 	// FPR is the false positive rate with Items elements, above 0 and below 1.
 	FPR float64
-	// Bits is the size, rounded up to 64 (512 for Blocked).
+	// Bits is the size in bits, rounded up to a multiple of 64 (512 for Blocked).
 	Bits uint64
 	// Hashes is the number of bits that an element sets, 1 to 255.
 	Hashes int
 	// Scheme determines which bits an element sets; Scattered if zero.
 	Scheme Scheme
 	// Seed, if not zero, makes the false positives of this filter independent of those of filters
-	// with other seeds. Guava's schemes have no seed. A secret seed is no protection from those
-	// who choose elements: elements that have the same hash are not distinguished with any seed,
-	// and such elements can be computed. A Funnel that appends a keyed hash, such as HMAC,
-	// prevents that.
+	// with other seeds. Guava's schemes have no seed. A secret seed does not protect against those
+	// who choose elements: no seed distinguishes elements that have the same hash, and such
+	// elements can be computed. A Funnel that appends a keyed hash, such as HMAC, prevents that.
 	Seed uint64
 	// Unshared makes additions take up to a third less time, with plain stores instead of
 	// atomic ones. It is for a filter that one goroutine fills: until Share is called, no

@@ -70,7 +70,7 @@ func coldHead(elements funnel.Kind, hashes int, blocks, seed uint64) []byte {
 // is added meanwhile may be missing.
 func (f *Bloom[T]) WriteCold(w io.Writer) (int64, error) {
 	if f.scheme != Blocked {
-		return 0, incompatible("scheme, and what OpenCold reads", f.scheme, Blocked)
+		return 0, incompatible("schemes of the filter and of OpenCold", f.scheme, Blocked)
 	}
 	blocks := f.bits / blockBits
 	n, err := w.Write(coldHead(f.key.Kind(), f.hashes, blocks, f.seed))

@@ -184,9 +184,9 @@ func (s *Scheme) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Parse reads the text of a Config. An unknown name or field, or a field that the kind does not
-// have, gives an *OptionError, and so does a text of more than 4,096 bytes. Only Build checks the
-// values.
+// Parse reads the text of a Config. An unknown kind, a field that the kind does not have, a value
+// that cannot be parsed, and a text of more than 4,096 bytes give an *OptionError. Only Build
+// checks whether the values are valid.
 func Parse(s string) (Config, error) {
 	if len(s) > maxConfig {
 		return Config{}, optionError("configuration", "of %d bytes is too long", len(s))

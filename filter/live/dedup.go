@@ -54,7 +54,7 @@ type dedupFilter[T any] interface {
 	saved
 }
 
-// NewDedup returns a Dedup that has seen nothing.
+// NewDedup returns a Dedup that has seen nothing, or an *OptionError.
 func NewDedup[T any](o DedupOptions[T]) (*Dedup[T], error) {
 	key, err := newKey(o.Funnel)
 	if err != nil {

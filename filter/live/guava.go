@@ -54,7 +54,7 @@ func (f *Bloom[T]) WriteGuava(w io.Writer) (int64, error) {
 	case GuavaMitz32:
 		h[0] = 0
 	default:
-		return 0, incompatible("scheme, and what Guava reads", f.scheme, Guava)
+		return 0, incompatible("schemes of the filter and of Guava", f.scheme, Guava)
 	}
 	h[1] = uint8(f.hashes)
 	binary.BigEndian.PutUint32(h[2:], uint32(len(f.words)))

@@ -20,8 +20,8 @@ type hot[T any] struct{ f Prober[T] }
 func (h hot[T]) MayContain(v T) (bool, error) { return h.f.MayContain(v), nil }
 
 // Newer makes one layer of two filters that hold different elements. New elements are added
-// to recent, since older, usually a Cold, cannot be changed. From time to time a new Cold is
-// written that has both.
+// to recent, since older, usually a Cold, cannot be changed. From time to time, write a
+// new Cold that has both.
 func Newer[T any](recent Prober[T], older Layer[T]) Layer[T] {
 	return newer[T]{recent, older}
 }

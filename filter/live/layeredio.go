@@ -51,7 +51,7 @@ func (l *Layered[T]) WriteTo(w io.Writer) (int64, error) {
 		words = append(words, word)
 	}
 	if len(parts) == 0 || len(l.layers) > maxLayers {
-		return 0, incompatible("layers, and what can be saved", len(l.layers), "1 to 64")
+		return 0, incompatible("number of layers, actual and allowed", len(l.layers), "1 to 64")
 	}
 	for i, p := range parts {
 		kind, err := kindOf[T](p)

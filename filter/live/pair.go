@@ -73,8 +73,8 @@ func (p *Pair[T]) Delete(v T) bool {
 	return p.removed.Add(v)
 }
 
-// MayContain reports false for elements that were not added, except false positives, for deleted
-// elements, and for a share FalseNegativeRate of the others.
+// MayContain reports false for elements that were not added, unless they are false positives; for
+// deleted elements; and for a share FalseNegativeRate of the others.
 func (p *Pair[T]) MayContain(v T) bool {
 	return p.added.MayContain(v) && !p.removed.MayContain(v)
 }

@@ -15,8 +15,8 @@ import (
 // ReadOptions are the parameters of readers of saved filters.
 type ReadOptions[T any] struct {
 	// MaxBytes is the maximum memory of the filter in bytes. A larger filter gives ErrTooLarge. A
-	// Generations counts with all the filters that it will have. If MaxBytes is zero, memory is
-	// bounded only by the size of the input and by what the system can address: a header that
+	// Generations is measured with all the filters that it will have. If MaxBytes is zero, memory
+	// is bounded only by the size of the input and by what the system can address: a header that
 	// claims more than follows does not make the reader allocate it.
 	MaxBytes int64
 	// Funnel must append the same bytes as the writer's. It may be nil for strings,

@@ -18,8 +18,8 @@ type BatchReplay interface {
 // Batch is a list of writes that are applied atomically. Its zero value is an empty
 // batch. It must not be used concurrently.
 //
-// A batch holds up to 1 GiB. An operation that exceeds that is not added, nor are later ones, and
-// the batch can no longer be written or replayed: the error then matches sift.ErrBatchTooLarge.
+// A batch holds up to 1 GiB. An operation that would exceed that is not added, nor are later ones.
+// The batch can then no longer be written or replayed; the error matches sift.ErrBatchTooLarge.
 type Batch struct {
 	b sift.Batch
 }

@@ -171,8 +171,8 @@ func (db *DB) ok() error {
 	return nil
 }
 
-// Close closes the database. An open transaction is discarded. Release iterators first: afterwards,
-// moves that need a file fail with ErrClosed. A second Close returns ErrClosed.
+// Close closes the database. An open transaction is discarded. Release iterators first: after
+// Close, moves that need a file fail with ErrClosed. A second Close returns ErrClosed.
 func (db *DB) Close() error {
 	if !db.closed.CompareAndSwap(false, true) {
 		return ErrClosed

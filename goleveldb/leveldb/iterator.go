@@ -42,8 +42,8 @@ type (
 )
 
 // held is what an iterator releases. If a program drops an iterator without releasing it, the
-// garbage collector does: held has a finalizer. Since setting a finalizer is expensive, a held is
-// reused for other iterators.
+// garbage collector releases it: held has a finalizer. Since setting a finalizer is expensive, a
+// held is reused for other iterators.
 type held struct {
 	in       cursor // nil if there is nothing to release
 	alive    *atomic.Int32

@@ -36,7 +36,7 @@ func clamp(n, least, most int) int { return min(max(n, least), most) }
 const memtablesPerBuffer = 3
 
 // storeOptions derives the store's options from o. The caller must release the block cache.
-// Tables are not mapped, to save memory as well.
+// Tables are not memory-mapped, which also saves memory.
 func storeOptions(o *opt.Options, stor storage.Storage) (so *sift.Options, blocks *sharedCache) {
 	so = &sift.Options{
 		ReadOnly:           o.GetReadOnly(),

@@ -19,7 +19,7 @@ import (
 //
 // Writes are kept in memory up to the size of the write buffer, and beyond that in temporary files
 // of the storage, which Commit merges into tables. They are durable when Commit returns, unless
-// Options.NoSync is set and they take at most the write buffer and at most 256 MiB.
+// Options.NoSync is set and they fit into the write buffer and into 256 MiB.
 type Transaction struct {
 	db     *DB
 	base   *sift.Snapshot

@@ -223,7 +223,7 @@ func appendRedoBytes(redo []byte, link int, off uint64, data []byte) []byte {
 	return append(redo, data...)
 }
 
-// TakeRedo appends the redo log since the last call to dst.
+// TakeRedo appends to dst the redo log since the last call.
 func (f *Bloom) TakeRedo(dst []byte) []byte {
 	dst = append(dst, f.redo...)
 	f.redo = resetRedo(f.redo, f.Bytes())

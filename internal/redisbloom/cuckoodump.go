@@ -135,7 +135,7 @@ func (f *Cuckoo) Load(iter int64, part []byte) error {
 	return nil
 }
 
-// TakeRedo appends the redo log since the last call to dst.
+// TakeRedo appends to dst the redo log since the last call.
 func (f *Cuckoo) TakeRedo(dst []byte) []byte {
 	dst = append(dst, f.redo...)
 	f.redo = resetRedo(f.redo, f.Bytes())

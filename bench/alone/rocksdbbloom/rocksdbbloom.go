@@ -31,8 +31,8 @@ func NewKeys(keys *data.Keys) *Keys {
 // Filters is a number of copies of one filter.
 type Filters struct{ c *C.rbl_filters }
 
-// NewFilters builds a filter of the given number of 64-byte lines, and copies it until there are as
-// many filters as copies says. huge puts them in huge pages.
+// NewFilters builds a filter of the given number of 64-byte lines, and returns it in the given
+// number of copies. huge puts them in huge pages.
 func NewFilters(keys *Keys, lines int, bitsPerKey float64, copies int, huge bool) (*Filters, error) {
 	h := C.int(0)
 	if huge {

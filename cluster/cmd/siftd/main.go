@@ -87,10 +87,10 @@ func (o *options) flags() *flag.FlagSet {
 	f.StringVar(&o.RaftAddr, "raft", "127.0.0.1:7380", "listen for other nodes here; non-loopback addresses require --peer-cert")
 	f.StringVar(&o.RaftAnnounce, "raft-announce", "", "where other nodes reach the node; default: --raft; required if that is 0.0.0.0")
 	f.BoolVar(&o.Init, "init", false, "create a cluster, if the directory is empty")
-	f.StringVar(&o.Restore, "restore", "", "with --init: start from a backup in this directory, with the same number of groups")
+	f.StringVar(&o.Restore, "restore", "", "with --init: start from a backup in this directory, with the number of groups that it has; --groups is ignored")
 	f.IntVar(&o.Shape.Groups, "groups", 16, "with --init: the number of groups that share the keys; it cannot be changed")
 	f.IntVar(&o.Shape.Replicas, "replicas", 3, "with --init: the number of nodes in each group, or all if there are fewer")
-	f.StringVar(&o.join, "join", "", "join the cluster of these nodes, if the directory is empty: their --listen addresses, separated by commas")
+	f.StringVar(&o.join, "join", "", "join the cluster of these nodes, if the directory is empty: their addresses for clients, separated by commas")
 	f.StringVar(&o.HTTPAddr, "http", "", "serve the status page and /metrics here; default: do not serve them")
 	f.StringVar(&o.passwordFile, "password-file", "", "require clients to send the password on the first line of this file; default: the environment variable SIFT_PASSWORD")
 	f.StringVar(&o.clientCert, "tls-cert", "", "the certificate for clients, with its chain")
@@ -105,7 +105,7 @@ func (o *options) flags() *flag.FlagSet {
 	f.IntVar(&o.MaxClients, "max-clients", 10000, "the maximum number of connections")
 	f.IntVar(&o.snapshots, "snapshot-entries", 8192, "the minimum number of log entries between two snapshots")
 	f.DurationVar(&o.snapshotInterval, "snapshot-interval", 2*time.Minute, "the minimum time between two snapshots")
-	f.DurationVar(&o.electionTimeout, "election-timeout", siftd.Raft().ElectionTimeout, "elect another leader if the leader is silent for this long; the same on all nodes")
+	f.DurationVar(&o.electionTimeout, "election-timeout", siftd.Raft().ElectionTimeout, "elect another leader if the leader is silent for this long; must be the same on all nodes")
 	return f
 }
 

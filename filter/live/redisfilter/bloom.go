@@ -344,7 +344,7 @@ func (g *generation) added(reply any) (epoch uint32, there, changed bool, err er
 }
 
 // sweepScript empties a key that an addition to a missing shard has created, and makes it
-// expire. As retireScript, it needs no memory on the server.
+// expire. Like retireScript, it needs no memory on the server.
 const sweepScript = `
 if redis.call('GETRANGE', KEYS[1], 0, 0) == '\165' then return 0 end
 redis.call('DEL', KEYS[1])

@@ -54,7 +54,7 @@ var (
 	// elements are in the filter, but a failover may lose them.
 	ErrReplicas = errors.New("redisfilter: not enough replicas have acknowledged")
 	// ErrTaken is matched by the error of a rebuild that another one has replaced or a failover
-	// has undone in part, and of operations during which the configuration keeps changing.
+	// has partly undone, and of operations during which the configuration keeps changing.
 	ErrTaken = errors.New("redisfilter: another rebuild has taken over")
 	// ErrBusy is matched by the errors of operations that are not possible during a rebuild.
 	ErrBusy = errors.New("redisfilter: a rebuild is under way")

@@ -107,8 +107,8 @@ func (s *sender) copyExpiry(ctx context.Context, from, to string) error {
 	return s.send(ctx, true, &request{key: to, args: []any{"pexpire", to, max(1, left)}})
 }
 
-// forgetScript deletes a configuration if it is the expected one. It returns 1 if it is gone, also if
-// another filter has its name since, and 0 if the same filter has another configuration.
+// forgetScript deletes a configuration if it is the expected one. It returns 1 if it is gone, or if
+// another filter has its name by now, and 0 if the same filter has another configuration.
 const forgetScript = `
 local now = redis.call('HMGET', KEYS[1], 'lineage', 'epoch')
 if now[1] ~= ARGV[1] then return 1 end

@@ -38,8 +38,8 @@ const drainFor = 10 * time.Minute
 // call Add.
 //
 // A rebuild that is interrupted leaves the old filter in use; the next one cleans up. If a
-// second one begins while this one runs, it takes over, and this one returns ErrTaken. So does one
-// of which a failover has undone a part: call it again.
+// second one begins while this one runs, it takes over, and this one returns ErrTaken. A rebuild
+// that a failover has partly undone returns ErrTaken, too: call Rebuild again.
 //
 // How it works: each shard holds the epoch of the configuration. An addition returns it, and a
 // client that gets a later epoch than it knows loads the configuration and adds the element again.
@@ -108,7 +108,7 @@ func (f *Bloom[T]) Rebuild(ctx context.Context, o RebuildOptions, source iter.Se
 }
 
 // errUndone is returned if a failover has undone the epoch of a shard during a rebuild. Clients
-// that did not know the epoch may have added elements to the old generation only since. The next
+// that did not know the epoch may since have added elements to the old generation only. The next
 // rebuild finds them in the source.
 var errUndone = fmt.Errorf("%w, or a failover has undone a part of this one", ErrTaken)
 
@@ -226,8 +226,8 @@ func (f *Bloom[T]) makeShards(ctx context.Context, g *generation, epoch uint32) 
 	return nil
 }
 
-// retireScript empties a shard and makes it expire. It begins with a command that a server without
-// memory accepts; those after the first write are not rejected.
+// retireScript empties a shard and makes it expire. It begins with a command that a server accepts
+// even if it is out of memory; after a script's first write the server rejects no command.
 const retireScript = `
 redis.call('DEL', KEYS[1])
 redis.call('SET', KEYS[1], '', 'PX', ARGV[1])

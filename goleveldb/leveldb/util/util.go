@@ -1,4 +1,5 @@
-// Package util has key ranges, releasers, buffers and checksums, which the other packages share.
+// Package util provides the key ranges, releasers, buffers and checksums that the other packages
+// share.
 package util
 
 import (
