@@ -433,8 +433,9 @@ func TestJointSync(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// TestJointContention checks that each conflict of a first try outside the queue raises the contention, and
-// that each success lowers it, down to zero; while it is contended, all first tries but one in probeEvery join it.
+// TestJointContention checks that each conflict of a first try outside the queue raises the
+// contention, and that each success lowers it, down to zero; while it is contended, all first tries
+// but one in probeEvery join it.
 func TestJointContention(t *testing.T) {
 	var q jointQueue
 	q.tried(false)

@@ -36,7 +36,9 @@ type list struct {
 	limit  uint64        // no entry ends beyond this offset
 	height atomic.Uint32 // levels in use, at least 1
 
-	_ [64]byte // keeps the fields that readers need off the cache line of those that inserts change
+	// Keeps the fields that readers need off the cache line of those that inserts change: see
+	// BenchmarkCounters of package epoch, as for all padding.
+	_ [64]byte
 
 	// alloc is the number of entries << 32 | the next free offset / 4.
 	alloc atomic.Uint64

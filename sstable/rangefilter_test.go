@@ -80,7 +80,7 @@ func (h *hangingReader) ReadAt(p []byte, off int64) (int, error) {
 	return h.ReaderAt.ReadAt(p, off)
 }
 
-// TestRangeDuringLoad checks that a probe of a range does not wait while the filter of keys is read.
+// TestRangeDuringLoad checks that a probe of a range does not wait while the key filter is read.
 func TestRangeDuringLoad(t *testing.T) {
 	data, _ := buildTable(t, numbered(1000), &WriterOptions{Filter: filter.Ribbon(10), Range: filter.Range(12, 0)})
 	r := openTable(t, data, &ReaderOptions{FilterLater: true, RangePolicies: []filter.RangePolicy{filter.Range(12, 0)}})
@@ -100,7 +100,7 @@ func TestRangeDuringLoad(t *testing.T) {
 			t.Error("the range filter has not been loaded")
 		}
 	case <-time.After(time.Minute):
-		t.Error("the probe waits for the filter of keys")
+		t.Error("the probe waits for the key filter")
 	}
 	close(h.release)
 	if err := <-loaded; err != nil {

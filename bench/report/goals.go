@@ -70,7 +70,7 @@ func (s source) reached(g goal, own *result.Row) []string {
 		reached = timesAsGood(mine, figure(other, g.unit), g.unit)
 		met = reached >= g.limit
 		cells[2], cells[3], cells[4] = label(k), Figure(g.limit)+"×", Figure(reached)+"×"
-		if math.Abs(reached-1) <= ahead {
+		if level(own, other, g.unit) {
 			cells[4] += ", level"
 			met = met || g.limit <= 1
 		} else if other != nil {
@@ -104,6 +104,17 @@ func timesAsGood(mine, theirs float64, unit string) float64 {
 		return mine / theirs
 	}
 	return theirs / mine
+}
+
+// level reports whether two stores are level: they differ by no more than ahead, or by less than the
+// passes do.
+func level(own, other *result.Row, unit string) bool {
+	ratio := timesAsGood(figure(own, unit), figure(other, unit), unit)
+	if math.IsNaN(ratio) {
+		return false
+	}
+	low, high := extremes(own.Of(unit), other.Of(unit), unit)
+	return math.Abs(ratio-1) <= ahead || low < 1 && high > 1
 }
 
 // extremes returns how many times as good own is as other, if the passes differ as much as possible.

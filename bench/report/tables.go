@@ -102,7 +102,7 @@ func (s source) versus() *Table {
 			labels = append(labels, label(result.Key{Store: strings.TrimSuffix(fastest.store, large), Mode: fastest.mode}))
 			ratio := cpu(fastest) / figure(s.of(own, "readmissing", state), result.CPU)
 			cell := fmt.Sprintf("%.1f×", ratio)
-			if math.Abs(ratio-1) <= ahead {
+			if level(s.of(own, "readmissing", state), s.of(fastest, "readmissing", state), result.CPU) {
 				cell = "level"
 			}
 			t.Rows[i] = append(t.Rows[i], cell)

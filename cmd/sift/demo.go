@@ -24,7 +24,7 @@ func (demoCmd) Help() string {
 	return `Stores Go's own source tree, with a key for each line of each file, and then looks up
 lines that do not exist but sort between lines that do: without filters and with them, each time
 first with an empty block cache and then with a warm one. It prints what the lookups cost. It takes
-less than a minute and about 300 MB of disk space.
+less than a minute and about 300MiB of disk space.
 
 Examples:
 

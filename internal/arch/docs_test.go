@@ -62,6 +62,29 @@ func TestDocs(t *testing.T) {
 	}
 }
 
+// TestReadmeFigures checks that the README has the same test results as docs/reliability.md.
+func TestReadmeFigures(t *testing.T) {
+	read := func(name string) string {
+		b, err := os.ReadFile(filepath.Join("..", "..", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	_, text, _ := strings.Cut(read("README.md"), "## Guarantees")
+	text, _, _ = strings.Cut(text, "##")
+	figures := regexp.MustCompile(`\d{1,3}(,\d{3})+`).FindAllString(text, -1)
+	if len(figures) < 5 {
+		t.Errorf("the guarantees have %d figures", len(figures))
+	}
+	results := read("docs/reliability.md")
+	for _, n := range figures {
+		if !regexp.MustCompile(`(^|[^\d,])` + n + `([^\d,]|$)`).MatchString(results) {
+			t.Errorf("docs/reliability.md does not have the %s of the README", n)
+		}
+	}
+}
+
 // checkWidth reports lines of prose that are too wide. Tables, code, links and what markers enclose
 // may be wider.
 func checkWidth(t *testing.T, page, content string) {
@@ -143,7 +166,7 @@ var notInID = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 var retired = regexp.MustCompile(`(?i)\b(` + strings.Join([]string{
 	"says? maybe", "says? yes", "a maybe", "denies", "filter keeper", "holds? up a processor",
 	"neighbours?", "behaviour", "cancelled", "acknowledgements?", "towards", "outwards", "in its midst", "as ever", "tells? orders", "comes? to rest", "is told of", "drift apart", "anew",
-	"filters? of ranges", "in the form of LevelDB", "Redis' protocol", "knows what it does not hold",
+	"filters? of (ranges|keys)", "in the form of LevelDB", "Redis' protocol", "knows what it does not hold",
 	"is taken for no filter", "a beginning", "plan of the house", "others can reach",
 	"two commands show", "point tables?", "poison(ed)? (log|database|committer)", "table.s heat", "a reply means", "of what NoSync acknowledged", "the keeper",
 }, "|") + `)\b`)

@@ -15,7 +15,7 @@ import (
 const NumStripes = 64
 
 // Stripe returns a number in [0, NumStripes) that is stable for the calling
-// goroutine's stack and differs for most others.
+// goroutine's stack and differs for most others. Go has no number for the current goroutine or core.
 func Stripe() int {
 	var here byte
 	// The address only serves as a number. Stacks are at least 2 KiB apart.

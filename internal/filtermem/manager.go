@@ -1,5 +1,5 @@
 // Package filtermem is the filter memory manager: it keeps the filters of tables within a memory
-// budget, and chooses which parts of which filters save the most reads.
+// budget, and chooses which steps of which filters save the most reads.
 package filtermem
 
 import (
@@ -49,8 +49,8 @@ type Manager struct {
 	moving sync.Mutex // held during a rebalance, which reads from the disk
 	short  bool       // the last plan did not fit all filters; guarded by moving
 
-	mu   sync.Mutex // guards the fields below and the tables' access rates; never held during I/O
-	held []part     // the filters of the last plan
+	mu   sync.Mutex      // guards the fields below and the tables' access rates; never held during I/O
+	held []managedFilter // the filters of the last plan
 	last time.Time
 }
 
@@ -113,8 +113,8 @@ func (m *Manager) updateRates(now time.Time) {
 		return
 	}
 	m.last = now
-	for _, p := range m.held {
-		rate, seen := p.traffic()
+	for _, f := range m.held {
+		rate, seen := f.traffic()
 		rate.Update(seen.Load(), elapsed)
 	}
 }
@@ -136,16 +136,16 @@ func (m *Manager) Rebalance(limit int64) (again bool) {
 		return false
 	}
 	defer done()
-	parts, inputs := planInputs(tables, m.config.Capped)
-	for _, p := range m.replace(parts, inputs) {
-		m.hold(p, 0)
+	filters, inputs := planInputs(tables, m.config.Capped)
+	for _, f := range m.replace(filters, inputs) {
+		m.hold(f, 0)
 	}
 	want := plan.Choose(inputs, budget)
 	for i, c := range plan.Changes(inputs, want, limit) {
 		if m.stopped() {
 			return false
 		}
-		m.hold(parts[c.Table], c.Steps)
+		m.hold(filters[c.Table], c.Steps)
 		if i%movedTogether == 0 {
 			m.move(tables)
 		}
@@ -168,30 +168,30 @@ func (m *Manager) stopped() bool {
 	}
 }
 
-// replace replaces the set of managed filters by parts, and returns those that left it. It sets the
-// access rates in inputs, the plan's inputs for parts.
-func (m *Manager) replace(parts []part, inputs []plan.Table) (gone []part) {
-	present := make(map[partKey]bool, len(parts))
-	for _, p := range parts {
-		present[p.key()] = true
+// replace replaces the managed filters, and returns those that are no longer managed. It sets the
+// access rates in inputs, the plan's inputs for filters.
+func (m *Manager) replace(filters []managedFilter, inputs []plan.Table) (gone []managedFilter) {
+	present := make(map[managedKey]bool, len(filters))
+	for _, f := range filters {
+		present[f.key()] = true
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, p := range m.held {
-		if !present[p.key()] {
-			gone = append(gone, p)
+	for _, f := range m.held {
+		if !present[f.key()] {
+			gone = append(gone, f)
 		}
 	}
-	m.held = parts
-	follow(parts, inputs)
+	m.held = filters
+	follow(filters, inputs)
 	return gone
 }
 
 // hold loads the first steps of a filter and drops the others. It logs failures other than a lack of
 // room.
-func (m *Manager) hold(p part, steps int) {
-	if err := p.load(steps); err != nil && !errors.Is(err, sstable.ErrNoRoom) {
-		m.config.Logger.Warn("a filter could not be loaded", "path", p.Path, "err", err)
+func (m *Manager) hold(f managedFilter, steps int) {
+	if err := f.load(steps); err != nil && !errors.Is(err, sstable.ErrNoRoom) {
+		m.config.Logger.Warn("a filter could not be loaded", "path", f.Path, "err", err)
 	}
 }
 
@@ -226,20 +226,20 @@ func (m *Manager) move(tables []Table) {
 func (m *Manager) Expected(tables func() []Table) (wasted, nextMiBSaves float64) {
 	var traffic float64
 	m.mu.Lock()
-	for _, p := range m.held {
-		rate, _ := p.traffic()
+	for _, f := range m.held {
+		rate, _ := f.traffic()
 		traffic += rate.PerSecond
 	}
 	m.mu.Unlock()
 	if traffic == 0 {
 		return 0, 0
 	}
-	parts, inputs := planInputs(tables(), m.config.Capped)
+	filters, inputs := planInputs(tables(), m.config.Capped)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	follow(parts, inputs)
-	for i, p := range parts {
-		if !p.ranges {
+	follow(filters, inputs)
+	for i, f := range filters {
+		if !f.ranges {
 			wasted += plan.Wasted(inputs[i:i+1], []int{inputs[i].Held})
 		}
 	}

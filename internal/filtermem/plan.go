@@ -11,7 +11,7 @@ type Plan struct {
 
 // PlannedTable describes how much of a table's filters a plan keeps in memory.
 type PlannedTable struct {
-	Steps             int     // number of steps of the filter of keys
+	Steps             int     // number of steps of the key filter
 	Bytes, RangeBytes int64   // memory of the filter and of the range filter
 	WastedReads       float64 // expected block reads per lookup of an absent key
 }
@@ -19,22 +19,22 @@ type PlannedTable struct {
 // NewPlan returns how a manager would spend a budget, in bytes, on the filters of tables, range
 // filters included, if all keys were looked up equally often. It loads and drops nothing.
 func NewPlan(tables []Table, budget int64) Plan {
-	parts, inputs := planInputs(tables, true)
+	filters, inputs := planInputs(tables, true)
 	for i := range inputs {
 		inputs[i].Held = 0
 	}
 	held := plan.Choose(inputs, budget)
 	p := Plan{Bytes: plan.Bytes(inputs, held), NextMiBSaves: plan.NextSaves(inputs, budget, 1<<20)}
-	at := map[partKey]int{}
-	for i, part := range parts {
-		at[part.key()] = i
+	at := map[managedKey]int{}
+	for i, f := range filters {
+		at[f.key()] = i
 	}
 	for _, t := range tables {
 		pt := PlannedTable{WastedReads: t.Share}
-		if i, ok := at[partKey{t.Traffic, true}]; ok {
+		if i, ok := at[managedKey{t.Traffic, true}]; ok {
 			pt.RangeBytes = plan.Bytes(inputs[i:i+1], held[i:i+1])
 		}
-		if i, ok := at[partKey{t.Traffic, false}]; ok {
+		if i, ok := at[managedKey{t.Traffic, false}]; ok {
 			pt.Steps, pt.Bytes = held[i], plan.Bytes(inputs[i:i+1], held[i:i+1])
 			pt.WastedReads = plan.Wasted(inputs[i:i+1], held[i:i+1])
 		}

@@ -27,18 +27,18 @@ type Table struct {
 	Share float64
 }
 
-// part is a filter that is loaded in steps: a table's filter of keys, or its range filter.
-type part struct {
+// managedFilter is a filter that is loaded in steps: a table's key filter, or its range filter.
+type managedFilter struct {
 	Table
 	ranges bool // the range filter
 }
 
-type partKey struct {
+type managedKey struct {
 	table  *Traffic
 	ranges bool
 }
 
-func (p part) key() partKey { return partKey{p.Traffic, p.ranges} }
+func (f managedFilter) key() managedKey { return managedKey{f.Traffic, f.ranges} }
 
 // rangeLength is the length of the ranges for which plans compute the false positive rate of range
 // filters.
@@ -48,30 +48,31 @@ const rangeLength = 16
 const unknownFPR = 0.01
 
 // traffic returns the filter's access rate, and the count of absent keys or ranges that it follows.
-func (p part) traffic() (*plan.AccessRate, *atomic.Uint64) {
-	if p.ranges {
-		return &p.rangeRate, &p.AbsentRanges
+func (f managedFilter) traffic() (*plan.AccessRate, *atomic.Uint64) {
+	if f.ranges {
+		return &f.rangeRate, &f.AbsentRanges
 	}
-	return &p.keyRate, &p.AbsentKeys
+	return &f.keyRate, &f.AbsentKeys
 }
 
 // load loads the first steps of the filter and drops the others.
-func (p part) load(steps int) error {
-	if !p.ranges {
-		return p.Reader.LoadFilterSteps(steps)
+func (f managedFilter) load(steps int) error {
+	if !f.ranges {
+		return f.Reader.LoadFilterSteps(steps)
 	}
 	bits := 0
-	if sizes := p.Reader.RangeSteps(rangeLength); steps > 0 && steps <= len(sizes) {
+	if sizes := f.Reader.RangeSteps(rangeLength); steps > 0 && steps <= len(sizes) {
 		bits = sizes[steps-1].BitsPerKey
 	}
-	return p.Reader.LoadRangeBits(bits)
+	return f.Reader.LoadRangeBits(bits)
 }
 
-// follow sets the access rates in inputs, the plan's inputs for parts. REQUIRES: the manager's mu is held.
-func follow(parts []part, inputs []plan.Table) {
-	rates := make([]float64, len(parts))
-	for i, p := range parts {
-		rate, _ := p.traffic()
+// follow sets the access rates in inputs, the plan's inputs for filters. REQUIRES: the manager's mu
+// is held.
+func follow(filters []managedFilter, inputs []plan.Table) {
+	rates := make([]float64, len(filters))
+	for i, f := range filters {
+		rate, _ := f.traffic()
 		rates[i] = rate.PerSecond
 	}
 	plan.Follow(inputs, rates)
@@ -81,8 +82,8 @@ func follow(parts []part, inputs []plan.Table) {
 // for each. The access rate of both kinds of filters is the table's Share: that assumes that all
 // keys are looked up equally often, and that there are as many scans of empty ranges as lookups of
 // absent keys. planInputs blocks while a filter is being loaded.
-func planInputs(tables []Table, ranges bool) ([]part, []plan.Table) {
-	var parts []part
+func planInputs(tables []Table, ranges bool) ([]managedFilter, []plan.Table) {
+	var filters []managedFilter
 	var inputs []plan.Table
 	for _, t := range tables {
 		r := t.Reader
@@ -90,15 +91,15 @@ func planInputs(tables []Table, ranges bool) ([]part, []plan.Table) {
 			continue
 		}
 		if steps := r.FilterSteps(); len(steps) > 0 {
-			parts = append(parts, part{t, false})
+			filters = append(filters, managedFilter{t, false})
 			inputs = append(inputs, plan.Table{AccessRate: t.Share, FPR: fprOf(r), Steps: steps, Held: min(r.HeldFilterSteps(), len(steps))})
 		}
 		if steps := r.RangeSteps(rangeLength); ranges && len(steps) > 0 {
-			parts = append(parts, part{t, true})
+			filters = append(filters, managedFilter{t, true})
 			inputs = append(inputs, planRange(steps, r.HeldRangeBits(), t.Share))
 		}
 	}
-	return parts, inputs
+	return filters, inputs
 }
 
 // planRange returns the plan's input for a range filter with the given steps, of which those of up
