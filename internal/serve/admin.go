@@ -66,6 +66,9 @@ func (c *client) pass() {
 	if c.conn != nil {
 		c.conn.SetDeadline(time.Time{}) // removes the one for authentication
 		c.refresh = 0                   // the next reply sets another
+		if c.srv.serving.Err() != nil { // Close may have set its deadline before
+			c.conn.SetDeadline(time.Now().Add(time.Second))
+		}
 	}
 }
 

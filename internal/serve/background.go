@@ -126,9 +126,9 @@ func (s *Server) since(index []byte) time.Duration {
 }
 
 // sweepPause returns how long the sweeper leaves the stripes to clients after a batch. took is how
-// long the batch took, late how long ago its first key was due. The pause is twice took, or less if
-// the sweeper has fallen behind: so that it keeps up when a third of the time is not enough to
-// remove keys as fast as clients set them.
+// long the batch took, late how long ago its first key was due. The pause is twice took, so the
+// sweeper takes a third of the time. It is shorter if the sweeper has fallen behind, because that
+// was not enough to remove keys as fast as clients set them.
 func sweepPause(took, late time.Duration) time.Duration {
 	return time.Duration(min(2*float64(took)/max(1, late.Seconds()/sweepEvery.Seconds()), float64(sweepEvery)))
 }

@@ -15,7 +15,8 @@ const readBytes = 64 << 10
 var readBuffers = sync.Pool{New: func() any { return new([readBytes]byte) }}
 
 // borrowing reads from a client into a large buffer, which the client holds only while it has input
-// to read and execute: a pipeline takes one read, and an idle client holds no buffer.
+// to read and execute: a pipeline takes one read, and an idle client holds no buffer. The buffer
+// counts as memory for requests. If that is short, the Reader uses its own, small buffer.
 type borrowing struct {
 	c    *client
 	raw  syscall.RawConn
@@ -40,11 +41,8 @@ func (c *client) borrow(conn net.Conn) *borrowing {
 	return b
 }
 
-// fill waits for input and reads it. Arguments that the Reader returned before become invalid.
+// fill waits for input and reads it. No buffer may be borrowed.
 func (b *borrowing) fill() error {
-	if err := b.giveBack(); err != nil {
-		return err
-	}
 	if err := b.raw.Read(b.once); err != nil {
 		return err
 	}
@@ -53,8 +51,11 @@ func (b *borrowing) fill() error {
 
 // ready reads what there is, and reports whether fill is done: whether there was input or an error.
 func (b *borrowing) ready(fd uintptr) bool {
-	b.fd, b.buf = fd, readBuffers.Get().(*[readBytes]byte)
-	b.c.r.Borrow(b.buf[:])
+	b.fd = fd
+	if s := b.c.srv; s.requestBytes.Load()+readBytes <= s.cfg.RequestBytes/2 && b.c.reserve(readBytes) {
+		b.buf = readBuffers.Get().(*[readBytes]byte)
+		b.c.r.Borrow(b.buf[:])
+	}
 	if b.err = b.c.r.Fill(); b.err != syscall.EAGAIN {
 		return true
 	}
@@ -62,14 +63,15 @@ func (b *borrowing) ready(fd uintptr) bool {
 	return b.err != nil
 }
 
-// giveBack returns the borrowed buffer, if there is one.
+// giveBack returns the borrowed buffer, if there is one, and releases memory that the Reader no
+// longer needs.
 func (b *borrowing) giveBack() error {
-	if b.buf == nil {
-		return nil
-	}
 	err := b.c.r.Return()
-	readBuffers.Put(b.buf)
-	b.buf = nil
+	if b.buf != nil {
+		readBuffers.Put(b.buf)
+		b.buf = nil
+		b.c.reserve(-readBytes)
+	}
 	return err
 }
 

@@ -50,6 +50,7 @@ type client struct {
 	authStart    time.Time // when the time to authenticate began
 	quit         bool      // to be closed after the replies
 	handOver     bool      // another goroutine must execute the command, which has had no effect yet
+	again        bool      // the command, which has had no effect yet, is paused after all
 	wrote        bool      // replies may acknowledge a write, or show one that is not yet in the store
 	readsOld     bool      // READONLY: accepts stale values from a follower
 	name         atomic.Pointer[string]
@@ -249,9 +250,15 @@ func (c *client) do(cmd *command, args [][]byte) {
 		c.quit = true
 		return
 	}
-	if c.paused(cmd) && c.wait() != nil {
-		c.quit = true
-		return
+	if c.paused(cmd) {
+		if c.onLoop() {
+			c.handOver = true
+			return
+		}
+		if c.wait() != nil {
+			c.quit = true
+			return
+		}
 	}
 	mark, silence := len(c.w.Buf), c.silence
 	if c.admit(cmd, args) {
@@ -261,9 +268,13 @@ func (c *client) do(cmd *command, args [][]byte) {
 		}
 		c.show(cmd, args)
 		c.dispatch(cmd, args)
-		if c.handOver {
+		if c.handOver || c.again {
 			cmd.calls.Add(^uint64(0))
 			c.w.Buf, c.w.Errors = c.w.Buf[:mark], c.errorsSeen
+			if c.again {
+				c.again = false
+				c.do(cmd, args)
+			}
 			return
 		}
 		c.showState()
@@ -358,7 +369,8 @@ func (c *client) runAlone(cmd *command, args [][]byte) {
 	}
 	mark := len(c.w.Buf)
 	c.srv.world.Lock()
-	if c.stillLeads(cmd) {
+	c.again = c.paused(cmd)
+	if !c.again && c.stillLeads(cmd) {
 		cmd.run(c, args)
 	}
 	c.srv.world.Unlock()
@@ -368,7 +380,7 @@ func (c *client) runAlone(cmd *command, args [][]byte) {
 // runHeld runs a command with world held for reading, unless it has the flag unlocked.
 func (c *client) runHeld(cmd *command, args [][]byte) {
 	c.hold()
-	if !c.stillLeads(cmd) {
+	if c.again = c.paused(cmd); c.again || !c.stillLeads(cmd) {
 		return
 	}
 	if cmd.flags&unlocked != 0 {

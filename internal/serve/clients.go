@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -66,14 +67,15 @@ func (c *client) showState() {
 
 // clientFilter chooses clients for CLIENT LIST and CLIENT KILL.
 type clientFilter struct {
-	ids                     map[uint64]bool
-	addr, laddr, user, kind string
-	skipMe                  bool
-	maxAge                  int64
+	ids         map[uint64]bool
+	addr, laddr *string // nil: any
+	user, kind  string  // "": any
+	skipMe      bool
+	maxAge      int64
 }
 
 func (f *clientFilter) matches(c, me *client) bool {
-	return (f.ids == nil || f.ids[c.id]) && (f.addr == "" || f.addr == c.addr) && (f.laddr == "" || f.laddr == c.laddr) &&
+	return (f.ids == nil || f.ids[c.id]) && (f.addr == nil || *f.addr == c.addr) && (f.laddr == nil || *f.laddr == c.laddr) &&
 		(f.user == "" || f.user == "default") && (f.kind == "" || f.kind == "normal") && !(f.skipMe && c == me) &&
 		(f.maxAge == 0 || int64(time.Since(c.since).Seconds()) >= f.maxAge)
 }
@@ -145,7 +147,7 @@ func clientCommand(c *client, args [][]byte) {
 	case sub == "PAUSE" && (n == 3 || n == 4):
 		clientPause(c, args[2:])
 	case sub == "UNPAUSE" && n == 2:
-		c.srv.pause.set(0, false)
+		c.srv.pause.end()
 		c.w.OK()
 	case sub == "UNBLOCK" && (n == 3 || n == 4):
 		clientUnblock(c, args[2:])
@@ -205,7 +207,7 @@ func clientKill(c *client, args [][]byte) {
 	old := len(args) == 1 // CLIENT KILL addr
 	f := clientFilter{skipMe: !old}
 	if old {
-		f.addr = string(args[0])
+		f.addr = new(string(args[0]))
 	}
 	for i := 0; !old && i < len(args); i += 2 {
 		if i+1 == len(args) {
@@ -226,9 +228,9 @@ func clientKill(c *client, args [][]byte) {
 				return
 			}
 		case is(args[i], "ADDR"):
-			f.addr = string(value)
+			f.addr = new(string(value))
 		case is(args[i], "LADDR"):
-			f.laddr = string(value)
+			f.laddr = new(string(value))
 		case is(args[i], "USER"):
 			if f.user = string(value); f.user != "default" {
 				c.w.Error("ERR No such user '" + string(clip(value, 128)) + "'")
@@ -286,17 +288,34 @@ func clientReply(c *client, mode []byte) {
 	}
 }
 
-// pause is the state of CLIENT PAUSE.
+// pause is the state of CLIENT PAUSE. A command tests it again when it holds world. So all earlier
+// writes are in the store once a client has taken world exclusively after a pause has begun.
 type pause struct {
+	mu     sync.Mutex   // held while a pause begins or is ended
 	until  atomic.Int64 // ms; 0: no pause
 	writes atomic.Bool  // only writes wait
 }
 
-func (p *pause) set(until int64, writes bool) {
+// extend begins a pause. If one is in progress, the later end and the stricter mode hold.
+func (p *pause) extend(until int64, writes bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if was := p.until.Load(); was > time.Now().UnixMilli() {
+		until, writes = max(until, was), writes && p.writes.Load()
+	}
 	p.writes.Store(writes)
 	p.until.Store(until)
 }
 
+func (p *pause) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.until.Store(0)
+}
+
+// clientPause is CLIENT PAUSE. It replies when all earlier writes are in the store. In a
+// transaction it does not wait for those of other groups, nor for commands that let others run in
+// between.
 func clientPause(c *client, args [][]byte) {
 	ms, ok := resp.ParseInt(args[0])
 	if !ok || ms < 0 {
@@ -308,8 +327,27 @@ func clientPause(c *client, args [][]byte) {
 		c.w.Error("ERR CLIENT PAUSE mode must be WRITE or ALL")
 		return
 	}
-	c.srv.pause.set(time.Now().UnixMilli()+min(ms, 1<<40), writes)
+	c.srv.pause.extend(time.Now().UnixMilli()+min(ms, 1<<40), writes)
+	if !c.inExec {
+		if err := c.finishWrites(); err != nil {
+			c.abort(err)
+			return
+		}
+		c.srv.root.eachPart(func(s *Server) error {
+			s.awaitCommands()
+			return nil
+		})
+	}
 	c.w.OK()
+}
+
+// awaitCommands returns when the commands that hold world have ended, even if they let others run
+// in between. The caller holds no locks.
+func (s *Server) awaitCommands() {
+	s.yielding.Lock()
+	defer s.yielding.Unlock()
+	s.world.Lock()
+	defer s.world.Unlock()
 }
 
 // paused reports whether the client has to wait before it executes cmd.
@@ -330,8 +368,6 @@ func (c *client) mayWrite(cmd *command) bool {
 // event loop does not have at this point. After an error, the command must not run: the pause has
 // not ended.
 func (c *client) wait() error {
-	const step = 5 * time.Millisecond
-	p := &c.srv.pause
 	err := c.finishWrites()
 	if err != nil {
 		c.abort(err)
@@ -343,6 +379,13 @@ func (c *client) wait() error {
 	if err != nil {
 		return err
 	}
+	return c.waitUnlocked()
+}
+
+// waitUnlocked is wait for a client that holds no locks. It sends nothing.
+func (c *client) waitUnlocked() error {
+	const step = 5 * time.Millisecond
+	p := &c.srv.pause
 	for until := p.until.Load(); until != 0; until = p.until.Load() {
 		if time.Now().UnixMilli() >= until {
 			p.until.CompareAndSwap(until, 0)

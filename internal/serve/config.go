@@ -62,7 +62,7 @@ type Config struct {
 	// non-loopback address requires Password, for HTTP basic authentication with any user name.
 	// Without Password, requests whose Host is neither localhost nor a loopback address are refused.
 	HTTPAddr string
-	// Pprof also serves /debug/pprof there.
+	// Pprof also serves /debug/pprof at HTTPAddr.
 	Pprof bool
 	// Password is what AUTH requires; empty: none.
 	Password string

@@ -11,9 +11,7 @@ import (
 func (c *client) run() {
 	defer func() {
 		c.conn.Close()
-		if c.borrowing != nil {
-			c.borrowing.giveBack()
-		}
+		c.giveBack()
 		c.leave()
 	}()
 	for {
@@ -29,6 +27,9 @@ func (c *client) run() {
 				}
 			}
 			continue
+		}
+		if err == nil {
+			err = c.giveBack() // first, since the client may not read the replies
 		}
 		if ferr := c.finish(); ferr != nil || c.quit {
 			return
@@ -63,6 +64,15 @@ func (c *client) fill() error {
 		return c.borrowing.fill()
 	}
 	return c.r.Fill()
+}
+
+// giveBack gives back the buffer that fill has borrowed, if there is one. The arguments of the last
+// command become invalid.
+func (c *client) giveBack() error {
+	if c.borrowing == nil {
+		return nil
+	}
+	return c.borrowing.giveBack()
 }
 
 // finish makes the client's writes as durable as required, and then sends the replies.

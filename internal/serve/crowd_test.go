@@ -235,14 +235,14 @@ func TestFiltersGrowTogether(t *testing.T) {
 func TestCursors(t *testing.T) {
 	var k cursors
 	for i := range 2 * maxCursors {
-		k.add([]byte{byte(i)})
+		k.add(0, []byte{byte(i)})
 	}
 	if len(k.next) > maxCursors || k.bytes != len(k.next) {
 		t.Errorf("%d cursors, %d bytes", len(k.next), k.bytes)
 	}
 	var last uint64
 	for range 40 {
-		last = k.add(make([]byte, 1<<20))
+		last = k.add(0, make([]byte, 1<<20))
 	}
 	if k.bytes > cursorBytes || len(k.next) > 16 {
 		t.Errorf("%d cursors, %d bytes", len(k.next), k.bytes)
@@ -251,8 +251,8 @@ func TestCursors(t *testing.T) {
 		t.Error("the newest cursor was dropped")
 	}
 	var one, other cursors
-	other.add([]byte("other"))
-	if at, ok := other.get(one.add([]byte("one"))); ok {
+	other.add(0, []byte("other"))
+	if at, ok := other.get(one.add(0, []byte("one"))); ok {
 		t.Errorf("the first cursor of one server is that of another, at %q", at)
 	}
 	c := dial(t, start(t, t.TempDir(), Config{Fsync: FsyncNo}))
@@ -267,6 +267,58 @@ func TestCursors(t *testing.T) {
 	}
 	if seen != 30 || steps < 5 {
 		t.Errorf("%d keys in %d steps", seen, steps)
+	}
+}
+
+// A slow scan ends although other clients make more steps between its steps than cursors are kept.
+func TestSlowScanEnds(t *testing.T) {
+	const keys = maxCursors + 200
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	slow, other := dial(t, s), dial(t, s)
+	args := []string{"MSET"}
+	for i := range keys {
+		args = append(args, fmt.Sprintf("k%05d", i), "v")
+	}
+	slow.do(args...)
+	step := func(c *caller, cursor, count string) (next string, n int) {
+		r := c.do("SCAN", cursor, "COUNT", count).([]any)
+		return r[0].(string), len(r[1].([]any))
+	}
+	seen := 0
+	for cursor, steps := "0", 0; steps == 0 || cursor != "0"; steps++ {
+		if steps == 4 {
+			t.Fatalf("the scan of %d keys has found %d in 4 steps and goes on", keys, seen)
+		}
+		next, n := step(slow, cursor, "2000")
+		if next != "0" { // a client that has lost the reply repeats the step
+			if next, n = step(slow, cursor, "2000"); n != 2000 {
+				t.Fatalf("step %d, repeated: %d keys", steps, n)
+			}
+		}
+		cursor = next
+		seen += n
+		for at, _ := step(other, "0", "1"); at != "0"; {
+			at, _ = step(other, at, "1")
+		}
+	}
+	if seen != keys {
+		t.Errorf("%d keys, want %d", seen, keys)
+	}
+}
+
+// A scan keeps two cursors while it runs, and none when it has ended.
+func TestCursorsOfScan(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	c := dial(t, s)
+	c.do("MSET", "a", "1", "b", "2", "c", "3", "d", "4", "e", "5")
+	cursor := "0"
+	for _, want := range []int{1, 2, 2, 2, 0} {
+		cursor = c.do("SCAN", cursor, "COUNT", "1").([]any)[0].(string)
+		s.cursors.mu.Lock()
+		if n, bytes := len(s.cursors.next), s.cursors.bytes; n != want || bytes != n {
+			t.Errorf("%d cursors of %d bytes, want %d of one byte each", n, bytes, want)
+		}
+		s.cursors.mu.Unlock()
 	}
 }
 

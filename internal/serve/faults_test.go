@@ -209,6 +209,53 @@ func TestDamagedFilter(t *testing.T) {
 	}
 }
 
+// A filter whose key cannot be read does not keep the server from starting. Commands on it fail,
+// and those on other filters do not.
+func TestDamagedHead(t *testing.T) {
+	db, _ := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(call string) string {
+		t.Helper()
+		c := localClient(s)
+		args := fields(call)
+		c.do(lookup(args[0]), args)
+		if err := c.finishWrites(); err != nil {
+			t.Fatal(err)
+		}
+		return string(c.w.Buf)
+	}
+	for _, call := range []string{"BF.ADD f x", "BF.ADD other x", "CF.ADD c x"} {
+		run(call)
+	}
+	for _, key := range []string{"f", "c"} {
+		if err := db.Put([]byte("k\x00\x00\x00\x00"+key), []byte("\xffno head"), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s, err = New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo}); err != nil {
+		t.Fatal(err)
+	}
+	if got := run("BF.EXISTS other x"); got != ":1\r\n" {
+		t.Errorf("BF.EXISTS of another filter: %q", got)
+	}
+	for _, call := range []string{"BF.EXISTS f x", "BF.MEXISTS f x", "BF.ADD f x", "BF.INFO f",
+		"BF.RESERVE f 0.01 100", "CF.EXISTS c x", "CF.ADD c x", "TYPE f", "DEL f", "EXPIRE f 10"} {
+		if got := run(call); got[0] != '-' || !strings.Contains(got, "damaged") {
+			t.Errorf("%s: %q", call, got)
+		}
+	}
+	if got := run("SET f v"); got != "+OK\r\n" {
+		t.Errorf("SET: %q", got)
+	}
+	run("DEL f")
+	if got := run("BF.ADD f y"); got != ":1\r\n" {
+		t.Errorf("BF.ADD after SET and DEL: %q", got)
+	}
+}
+
 // If loading a filter fails after some of its redo entries were read, it is not checkpointed when
 // the server is closed.
 func TestDamagedRedo(t *testing.T) {

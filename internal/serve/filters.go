@@ -144,7 +144,7 @@ var (
 	errNotFound  = errors.New("ERR not found")
 	errExists    = errors.New("ERR item exists")
 	errOOM       = errors.New("OOM command not allowed when used memory > 'maxmemory'.")
-	errReplyOOM  = errors.New("OOM no memory for the reply: other clients' requests and replies take it, or it is too large")
+	errReplyOOM  = errors.New("OOM no memory for the reply: other clients' requests and replies take it, or the reply is too large")
 	errBusy      = errors.New("ERR the filter is busy") // never sent: the command is executed again
 	errReadOnly  = errors.New("MISCONF the store failed and takes no more writes; the server's log says why")
 )
@@ -162,11 +162,11 @@ func (s *Server) read(c *client, key []byte, k kind) (*filter, error) {
 			}
 			return nil, errNotFound
 		}
-		if f.kind != k {
-			return nil, errWrongType
-		}
 		if f.damage != nil {
 			return nil, f.damage
+		}
+		if f.kind != k {
+			return nil, errWrongType
 		}
 		if c.mustHandOver(f) {
 			return nil, errBusy
@@ -247,11 +247,11 @@ func (s *Server) write(c *client, key []byte, k kind, make func(f *filter, room 
 			}
 			continue
 		}
-		if f.kind != k {
-			return nil, errWrongType
-		}
 		if f.damage != nil {
 			return nil, f.damage
+		}
+		if f.kind != k {
+			return nil, errWrongType
 		}
 		if c.mustHandOver(f) {
 			return nil, errBusy
@@ -345,6 +345,9 @@ func (s *Server) createAs(c *client, key []byte, k kind, expiry int64, replace b
 // something else. st is locked.
 func (s *Server) vacant(c *client, st *stripe, key []byte, k kind) error {
 	if f := c.filterAt(st, key); f != nil && !s.expired(f.expiry.Load()) {
+		if f.damage != nil {
+			return f.damage
+		}
 		if f.kind != k {
 			return errWrongType
 		}
@@ -359,8 +362,9 @@ func (s *Server) vacant(c *client, st *stripe, key []byte, k kind) error {
 }
 
 // makeFilter calls make, and takes what the filter needs from the memory for filters. If that is
-// much, no other client waits while it is allocated: except in a transaction, no lock is held that
-// others need, and an event loop hands the command over to another goroutine.
+// much, no other client waits while it is allocated: except in a transaction and when CLIENT PAUSE
+// waits for the command, no lock is held that others need, and an event loop hands the command over
+// to another goroutine.
 func (s *Server) makeFilter(c *client, f *filter, make func(f *filter, room uint64) error) error {
 	large := false
 	err := s.account(int64(len(f.name)+filterOverhead+linkOverhead), func(room uint64) (uint64, error) {
@@ -378,12 +382,7 @@ func (s *Server) makeFilter(c *client, f *filter, make func(f *filter, room uint
 		c.handOver = true
 		return err
 	}
-	held := c.held
-	c.release()
-	err = s.makeLarge(f, make)
-	if held {
-		c.hold()
-	}
+	c.yield(func() { err = s.makeLarge(f, make) })
 	return err
 }
 

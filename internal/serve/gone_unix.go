@@ -9,7 +9,7 @@ import (
 )
 
 // hungUp reports whether the peer has closed a connection and all its input has been read. With TLS
-// it may miss that, because the peer's closing message counts as input.
+// it may miss that, because the peer's close_notify counts as input.
 func hungUp(conn net.Conn) (gone bool) {
 	if t, ok := conn.(*tls.Conn); ok {
 		conn = t.NetConn()

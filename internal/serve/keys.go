@@ -29,11 +29,21 @@ func (c *client) parts(args [][]byte, fn func(part [][]byte) error) error {
 		if err := fn(part); err != nil || len(args) == 0 {
 			return err
 		}
-		if c.held {
-			c.release()
-			c.hold()
-		}
+		c.yield(func() {})
 	}
+}
+
+// yield releases world while it calls fn, unless a client waits for the end of the command.
+func (c *client) yield(fn func()) {
+	s := c.srv
+	if !c.held || !s.yielding.TryRLock() {
+		fn()
+		return
+	}
+	defer s.yielding.RUnlock()
+	c.release()
+	fn()
+	c.hold()
 }
 
 func del(c *client, args [][]byte) {

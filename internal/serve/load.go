@@ -30,7 +30,8 @@ func (s *Server) loadFilters() error {
 	return nil
 }
 
-// loadNamed reads a filter by its name.
+// loadNamed reads a filter by its name. If the filter or the head of its key cannot be read, it is
+// marked as damaged; in the second case its kind is not known.
 func (s *Server) loadNamed(gen uint32, id uint64, key []byte) error {
 	f := &filter{id: id, name: string(append(appendSpace(nil, spaceHead, gen), key...))}
 	err := s.db.View([]byte(f.name), func(v []byte) error {
@@ -44,17 +45,20 @@ func (s *Server) loadNamed(gen uint32, id uint64, key []byte) error {
 		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, sift.ErrNotFound) {
-		return fmt.Errorf("serve: the head of key %q: %w", key, err)
+	if errors.Is(err, sift.ErrNotFound) {
+		err = nil
 	}
-	if f.kind == kindNone {
+	if err == nil && f.kind == kindNone {
 		// Older versions wrote the value that replaced a filter before they removed its name.
 		s.cfg.Logger.Warn("removing the name of a filter whose key holds something else", "key", string(key), "filter", id)
 		var b sift.Batch
 		b.Delete(nameKey(gen, id))
 		return s.put(&b)
 	}
-	if err := s.loadFilter(f); err != nil {
+	if err == nil {
+		err = s.loadFilter(f)
+	}
+	if err != nil {
 		s.cfg.Logger.Error("a filter is damaged, commands on it will fail", "key", string(key), "filter", id, "err", err)
 		f.damage = fmt.Errorf("ERR the filter is damaged: %w", err)
 		f.bloom, f.cuckoo, f.logged = nil, nil, 0 // there is nothing to checkpoint

@@ -64,7 +64,7 @@ type event struct {
 	fd       int
 	away     bool  // handed over to another goroutine
 	readable bool  // a read may return something
-	hungUp   bool  // a read returns the end, eventually
+	hungUp   bool  // a read will eventually return io.EOF
 	db       int   // the database that is selected
 	more     bool  // the Reader may hold a complete command
 	inRound  bool  // replies wait for the end of the round
@@ -144,7 +144,7 @@ func (l *loop) run() {
 		if l.closing && l.srv.looped.Load() == 0 {
 			return
 		}
-		n := poll(l.epoll, l.events[:])
+		n := poll(l.epoll, l.events[:], 0)
 		if n <= 0 && len(l.again) == 0 {
 			if l.srv.oneProc {
 				runtime.Gosched() // commands that were handed over wait for this processor
@@ -182,7 +182,7 @@ func (l *loop) sleep() int {
 	if l.closing || l.stuck > 0 || l.srv.password() != "" || l.srv.cfg.IdleTimeout > 0 {
 		timeout = int(max(0, time.Until(l.nextTick).Milliseconds())) + 1
 	}
-	return sleepPoll(l.epoll, l.events[:], timeout)
+	return poll(l.epoll, l.events[:], timeout)
 }
 
 // runRound executes a round: n events, and the clients with more to do.
@@ -372,11 +372,11 @@ func (l *loop) hold() bool {
 }
 
 // mustHandOver reports whether the loop must hand a command over to another goroutine: because it
-// may take a long time or must wait, perhaps for a lock that a heavy command holds. Writes must
-// wait during a sync, but not with FsyncAlways: then no client gets a reply during a sync anyway,
-// and it is better to collect more writes for the next one.
+// may take a long time or must wait, perhaps for a lock that a heavy command holds. During a sync
+// it hands over writes, which would wait, except with FsyncAlways: then no client gets a reply
+// during a sync anyway, and it is better to collect more writes for the next one.
 func (l *loop) mustHandOver(c *client, cmd *command, args [][]byte) bool {
-	return cmd != nil && (cmd.isLong(len(args), c.r.Size()) || l.srv.largest(cmd, args) > 0) || c.paused(cmd) ||
+	return cmd != nil && (cmd.isLong(len(args), c.r.Size()) || l.srv.largest(cmd, args) > 0) ||
 		l.srv.heavy.Load() > 0 && (cmd == nil || cmd.flags&free == 0) ||
 		cmd != nil && cmd.flags&isWrite != 0 && l.srv.syncing.Load() && Fsync(l.srv.fsync.Load()) != FsyncAlways
 }

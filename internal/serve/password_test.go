@@ -1,8 +1,14 @@
 package serve
 
 import (
+	"context"
+	"errors"
+	"net"
+	"os"
 	"testing"
 	"time"
+
+	"github.com/siftdb/sift/internal/serve/resp"
 )
 
 // The password may be changed while the server runs: new clients must give the new one.
@@ -58,5 +64,34 @@ func testPasswordRemoved(t *testing.T) {
 			t.Errorf("when none is required any more: %v", got)
 		}
 		time.Sleep(limit * 5 / 4)
+	}
+}
+
+// A client that authenticates while the server is being closed, and then does not read its reply,
+// does not keep Close waiting.
+func TestAuthDuringClose(t *testing.T) {
+	db, _ := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Password: "p", Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closing, cancel := context.WithCancel(context.Background())
+	cancel()
+	s.serving = closing
+	near, far := net.Pipe() // without buffers
+	defer far.Close()
+	c := localClient(s)
+	c.conn, c.trusted, c.r = near, false, resp.NewReader(near, resp.Limits{}, true)
+	near.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)) // as Close does
+	c.do(lookup([]byte("auth")), fields("AUTH p"))
+	sent := make(chan error, 1)
+	go func() { sent <- c.send() }()
+	select {
+	case err := <-sent:
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("sending a reply that nobody reads: %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("sending a reply that nobody reads does not end")
 	}
 }

@@ -3,64 +3,45 @@ package serve
 import (
 	"io"
 	"syscall"
-	"unsafe"
 )
 
-// System calls that do not block are raw ones, which do not notify Go's scheduler: notifying it
-// costs a good part of what they cost themselves. Writes of more than shortCopy do notify it.
-const shortCopy = 64 << 10
-
-// poll stores the events that are ready, without waiting, and returns their number.
-func poll(epoll int, events []syscall.EpollEvent) int {
-	n, _, errno := syscall.RawSyscall6(syscall.SYS_EPOLL_PWAIT, uintptr(epoll), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), 0, 0, 0)
-	if errno != 0 {
+// poll stores the events that are ready, and returns their number. It waits for an event for up to
+// timeout ms; 0: not at all; -1: forever.
+func poll(epoll int, events []syscall.EpollEvent, timeout int) int {
+	n, err := syscall.EpollWait(epoll, events, timeout)
+	if err != nil {
 		return 0
 	}
-	return int(n)
-}
-
-// sleepPoll is poll, except that it waits for an event for up to timeout ms; -1: forever.
-func sleepPoll(epoll int, events []syscall.EpollEvent, timeout int) int {
-	n, _, errno := syscall.Syscall6(syscall.SYS_EPOLL_PWAIT, uintptr(epoll), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), uintptr(timeout), 0, 0)
-	if errno != 0 {
-		return 0
-	}
-	return int(n)
+	return n
 }
 
 // read reads from a non-blocking socket. At the end it returns io.EOF.
 func read(fd int, p []byte) (int, error) {
 	for {
-		n, _, errno := syscall.RawSyscall(syscall.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)))
+		n, err := syscall.Read(fd, p)
 		switch {
-		case errno == syscall.EINTR:
+		case err == syscall.EINTR:
 			continue
-		case errno != 0:
-			return 0, errno
+		case err != nil:
+			return 0, err
 		case n == 0:
 			return 0, io.EOF
 		}
-		return int(n), nil
+		return n, nil
 	}
 }
 
 // write writes to a non-blocking socket.
 func write(fd int, p []byte) (int, error) {
 	for {
-		var n uintptr
-		var errno syscall.Errno
-		if len(p) > shortCopy {
-			n, _, errno = syscall.Syscall(syscall.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)))
-		} else {
-			n, _, errno = syscall.RawSyscall(syscall.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)))
-		}
+		n, err := syscall.Write(fd, p)
 		switch {
-		case errno == syscall.EINTR:
+		case err == syscall.EINTR:
 			continue
-		case errno != 0:
-			return 0, errno
+		case err != nil:
+			return 0, err
 		}
-		return int(n), nil
+		return n, nil
 	}
 }
 

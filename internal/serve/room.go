@@ -9,7 +9,7 @@ import "errors"
 // transaction's batch, as they grow, see drain.
 
 const (
-	// maxBatch is a size of batches that the store accepts without a group, see sift.Batch.
+	// maxBatch is a batch size that the store accepts if there is no group; see sift.Batch.
 	maxBatch = 1<<30 - 64
 	// spareBytes is how much room commands leave in the largest batch that is accepted: for other
 	// plain SETs that were collected before, for the changes of up to execTouched filters that are

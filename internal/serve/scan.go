@@ -10,15 +10,22 @@ import (
 )
 
 // cursors stores the positions of scans. A key can be longer than a cursor, so a cursor is a number
-// that the server assigns. The oldest are dropped. The first number is random, so that a cursor
-// from before a restart, or of another node, is most likely unknown, and not the position of
-// another scan.
+// that the server assigns. A scan keeps two cursors: the one for its next step, and the one that it
+// used last, so that a client may retry a step. If scans that have not ended keep too many, the
+// oldest are dropped. The first number is random, so that a cursor from before a restart, or of
+// another node, is most likely unknown, and not the position of another scan.
 type cursors struct {
 	mu     sync.Mutex
 	oldest uint64 // cursors below have been dropped
 	last   uint64
 	bytes  int
-	next   map[uint64][]byte
+	next   map[uint64]cursor
+}
+
+// cursor is the position of a scan, and the number of the cursor before it, 0 if there is none.
+type cursor struct {
+	next   []byte
+	before uint64
 }
 
 const (
@@ -30,29 +37,43 @@ const (
 	scanBytes = 1 << 20
 )
 
-func (k *cursors) add(next []byte) uint64 {
+// add returns a cursor for the step after the one that has used a cursor, 0 for the first step.
+func (k *cursors) add(used uint64, next []byte) uint64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.next == nil {
-		k.next = map[uint64][]byte{}
+		k.next = map[uint64]cursor{}
 		k.oldest = rand.Uint64N(1 << 48)
 		k.last = k.oldest
 	}
+	k.drop(k.next[used].before)
 	k.last++
-	k.next[k.last] = next
-	for k.bytes += len(next); k.oldest < k.last && (k.last-k.oldest >= maxCursors || k.bytes > cursorBytes); k.oldest++ {
-		k.bytes -= len(k.next[k.oldest])
-		delete(k.next, k.oldest)
+	k.next[k.last] = cursor{next, used}
+	for k.bytes += len(next); k.oldest < k.last && (len(k.next) > maxCursors || k.bytes > cursorBytes); k.oldest++ {
+		k.drop(k.oldest)
 	}
 	return k.last
+}
+
+// end drops the cursors of a scan whose last step has used a cursor.
+func (k *cursors) end(used uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.drop(k.next[used].before)
+	k.drop(used)
+}
+
+func (k *cursors) drop(id uint64) {
+	k.bytes -= len(k.next[id].next)
+	delete(k.next, id)
 }
 
 // get returns a cursor's position. The cursor stays valid, so that a client may retry.
 func (k *cursors) get(id uint64) ([]byte, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	next, ok := k.next[id]
-	return next, ok
+	at, ok := k.next[id]
+	return at.next, ok
 }
 
 func scan(c *client, args [][]byte) {
@@ -115,12 +136,14 @@ func scan(c *client, args [][]byte) {
 	if c.reply(err) {
 		return
 	}
-	cursor := uint64(0)
+	then := uint64(0)
 	if next != nil {
-		cursor = c.srv.cursors.add(next)
+		then = c.srv.cursors.add(uint64(id), next)
+	} else {
+		c.srv.cursors.end(uint64(id))
 	}
 	c.w.Array(2)
-	c.w.Bulk(appendUint(nil, cursor))
+	c.w.Bulk(appendUint(nil, then))
 	c.w.Array(len(keys))
 	for _, key := range keys {
 		c.w.Bulk(key)

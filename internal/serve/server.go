@@ -24,6 +24,9 @@ import (
 // FLUSHALL, for writing. A key's stripe is held while its head changes, and a filter's lock while
 // its bits change. A stripe has a second lock for its map of filters, so that commands on filters
 // do not wait for a long write of strings.
+//
+// Commands that release world and take it again, to let others run, hold yielding for reading
+// meanwhile. They do not wait for it: if it is held, they keep world instead.
 
 const (
 	numStripes   = 64
@@ -53,10 +56,11 @@ type Server struct {
 	cfg Config
 	db  *sift.DB
 
-	world   sync.RWMutex
-	gens    [numDatabases]atomic.Uint32 // change under world
-	stripes [numStripes]stripe
-	seed    maphash.Seed
+	world    sync.RWMutex
+	yielding sync.RWMutex
+	gens     [numDatabases]atomic.Uint32 // change under world
+	stripes  [numStripes]stripe
+	seed     maphash.Seed
 
 	nextID   atomic.Uint64 // the last filter id assigned
 	minRedo  uint64        // minRedoBytes, except in tests

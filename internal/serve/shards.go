@@ -410,6 +410,17 @@ func (c *client) runOn(s *Server, cmd *command, args [][]byte) (reply []byte, ok
 	if cmd.flags&exclusive != 0 {
 		c.wrote = true
 		s.world.Lock()
+		if c.paused(cmd) {
+			s.world.Unlock()
+			if !c.leaveServer() {
+				return nil, false
+			}
+			if c.waitUnlocked() != nil {
+				c.quit = true
+				return nil, false
+			}
+			return c.runOn(s, cmd, args)
+		}
 	} else {
 		c.hold()
 	}
@@ -532,7 +543,8 @@ func (c *client) randomOfAll(cmd *command, args [][]byte) {
 func (c *client) scanAll(cmd *command, args [][]byte) {
 	f := c.srv.shards
 	shard, inner := 0, []byte("0")
-	if id, ok := resp.ParseInt(args[1]); ok && id != 0 {
+	id, ok := resp.ParseInt(args[1])
+	if ok && id != 0 {
 		if place, ok := c.srv.cursors.get(uint64(id)); ok && len(place) >= 2 {
 			shard, inner = int(place[0])<<8|int(place[1]), place[2:]
 		}
@@ -572,7 +584,9 @@ func (c *client) scanAll(cmd *command, args [][]byte) {
 	}
 	out := uint64(0)
 	if s != nil {
-		out = c.srv.cursors.add(append([]byte{byte(shard >> 8), byte(shard)}, cursor...))
+		out = c.srv.cursors.add(uint64(id), append([]byte{byte(shard >> 8), byte(shard)}, cursor...))
+	} else {
+		c.srv.cursors.end(uint64(id))
 	}
 	c.w.Array(2)
 	c.w.Bulk(appendUint(nil, out))

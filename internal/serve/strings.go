@@ -294,8 +294,11 @@ func mset(c *client, args [][]byte) {
 	for i := 1; i < len(args); i += 2 {
 		if c.overlay == nil {
 			c.pend(args[i], args[i+1])
-		} else { // a transaction holds world exclusively: no stripe need be locked
+		} else {
+			st := c.srv.stripe(args[i])
+			st.lock() // the status pages do not hold world
 			c.setString(args[i], args[i+1], 0)
+			st.unlock()
 		}
 	}
 	if !c.reply(c.batchErr) {

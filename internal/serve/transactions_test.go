@@ -71,6 +71,42 @@ func TestTransactions(t *testing.T) {
 	}
 }
 
+// MSET in a transaction does not change the map of filters while another goroutine reads it, as the
+// status pages do without holding world.
+func TestExecMSetWhileFiltersAreListed(t *testing.T) {
+	db, _ := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(calls ...string) error {
+		c := localClient(s)
+		for _, call := range calls {
+			args := fields(call)
+			c.do(lookup(args[0]), args)
+		}
+		return c.finishWrites()
+	}
+	if err := run("BF.ADD f x"); err != nil {
+		t.Fatal(err)
+	}
+	st := s.stripe([]byte("f"))
+	st.names.RLock()
+	done := make(chan error, 1)
+	go func() { done <- run("MULTI", "MSET f v", "EXEC") }()
+	select {
+	case err := <-done:
+		t.Errorf("MSET has replaced a filter while the filters were listed (error: %v)", err)
+		st.names.RUnlock()
+		return
+	case <-time.After(300 * time.Millisecond):
+	}
+	st.names.RUnlock()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
 // A transaction whose short commands write much more than the store accepts at once does not make
 // the server read-only: above some size its commands fail.
 func TestLargeTransaction(t *testing.T) {

@@ -187,6 +187,32 @@ func testClientKill(t *testing.T) {
 	}
 }
 
+// CLIENT KILL with an empty address finds no client.
+func TestKillOfEmptyAddress(t *testing.T) { everyWay(t, testKillOfEmptyAddress) }
+
+func testKillOfEmptyAddress(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	c, other := dial(t, s), dial(t, s)
+	other.do("PING")
+	for _, test := range []struct {
+		args []string
+		want any
+	}{
+		{[]string{"ADDR", ""}, int64(0)},
+		{[]string{"LADDR", ""}, int64(0)},
+		{[]string{"ADDR", "", "SKIPME", "no"}, int64(0)},
+		{[]string{""}, failure("ERR No such client")},
+	} {
+		if got := c.do(append([]string{"CLIENT", "KILL"}, test.args...)...); got != test.want {
+			t.Errorf("CLIENT KILL %q: %v, want %v", test.args, got, test.want)
+		}
+		other.do("PING")
+	}
+	if got := c.do("CLIENT", "KILL", "ADDR", other.conn.LocalAddr().String()); got != any(int64(1)) {
+		t.Errorf("CLIENT KILL of the other client's address: %v", got)
+	}
+}
+
 // When the store fails, no write is acknowledged, even if several clients' writes were one write to
 // the store.
 func TestStoreFails(t *testing.T) { everyWay(t, testStoreFails) }

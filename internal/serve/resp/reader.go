@@ -321,8 +321,11 @@ func (r *Reader) parse() (args int, err error) {
 		if r.end-r.pos < r.bulk+2 {
 			return 0, nil
 		}
-		if len(r.spans) == cap(r.spans) && len(r.spans) >= keptSpans && !r.reserve(argOverhead*len(r.spans)) {
-			return 0, ErrMemory
+		if n := len(r.spans); n == cap(r.spans) && n >= keptSpans {
+			if !r.reserve(argOverhead * n) {
+				return 0, ErrMemory
+			}
+			r.spans = append(make([]span, 0, 2*n), r.spans...) // exactly as reserved
 		}
 		r.spans = append(r.spans, span{r.pos - r.start, r.pos - r.start + r.bulk})
 		r.pos += r.bulk + 2

@@ -191,6 +191,34 @@ func TestReserve(t *testing.T) {
 	}
 }
 
+// What is reserved for the arguments of a command is near the memory that they take.
+func TestReserveForArguments(t *testing.T) {
+	const n = 600_001
+	in := fmt.Sprintf("*%d\r\n", n) + strings.Repeat("$0\r\n\r\n", n)
+	now, peak := 0, 0
+	l := Limits{MaxArgs: n, MaxBulkBytes: 1, MaxBytes: 2 * len(in), Reserve: func(n int) bool {
+		now += n
+		peak = max(peak, now)
+		return true
+	}}
+	r := NewReader(strings.NewReader(in), l, false)
+	for args, err := [][]byte(nil), error(nil); args == nil; args, err = r.Next() {
+		if err == nil {
+			err = r.Fill()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	took := argOverhead*n + len(in)
+	if peak < took || peak > 2*took {
+		t.Errorf("%d bytes were reserved for %d arguments, which take %d", peak, n, took)
+	}
+	if err := r.Fill(); err != io.EOF || now != 0 {
+		t.Errorf("%d bytes are reserved at the end (%v)", now, err)
+	}
+}
+
 // Once a command has been executed, the Reader keeps no argument, nor the buffer of a large one.
 func TestArgumentsAreDropped(t *testing.T) {
 	word := strings.Repeat("x", 5000)

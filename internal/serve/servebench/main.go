@@ -1,4 +1,4 @@
-// Command servebench compares sift serve with redis-server, command by command and in turns, with
+// Command servebench compares sift serve with redis-server, command by command in alternation, with
 // redis-benchmark as the client of both: requests per second, and the server's CPU time per
 // request. Before each row both servers finish their background work. GET after MSET is measured
 // right after the MSETs.
@@ -290,7 +290,7 @@ func siftServer(name, cpus, dir string, flags ...string) *server {
 	return &server{name: name, cpus: cpus, args: append(args, filepath.Join(dir, name))}
 }
 
-// start starts the server at a free port, and waits until it answers.
+// start starts the server on a free port, and waits until it answers.
 func (s *server) start() (err error) {
 	if s.port, err = freePort(); err != nil {
 		return err
