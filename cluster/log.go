@@ -84,8 +84,8 @@ func (l *log) check(err error) error {
 	return err
 }
 
-// GetLog implements raft.LogStore. Raft panics if an entry cannot be read. So a failure ends the
-// goroutine, as in SetUint64.
+// GetLog implements raft.LogStore. Some of Raft's goroutines panic if an entry cannot be read. So a
+// failure ends the goroutine, as in SetUint64; see also pipeline.end.
 func (l *log) GetLog(index uint64, entry *raft.Log) error {
 	err := l.WAL.GetLog(index, entry)
 	if errors.Is(err, os.ErrClosed) { // raft-wal may close a file that it removes while it is read

@@ -47,6 +47,33 @@ func (n *Node) servers() []raft.Server {
 	return f.Configuration().Servers
 }
 
+// AddedAfter reports whether the log holds, after an index, members that include this node. They may
+// not be committed or applied yet.
+func (n *Node) AddedAfter(index uint64) (bool, error) {
+	first, err := n.log.FirstIndex()
+	if err != nil {
+		return false, err
+	}
+	last, err := n.log.LastIndex()
+	if err != nil {
+		return false, err
+	}
+	for i := max(index+1, first); i <= last; i++ {
+		var entry raft.Log
+		if err := n.log.WAL.GetLog(i, &entry); err != nil { // log.GetLog could end the caller's goroutine
+			return false, err
+		}
+		if entry.Type != raft.LogConfiguration {
+			continue
+		}
+		members := raft.DecodeConfiguration(entry.Data).Servers
+		if slices.ContainsFunc(members, func(s raft.Server) bool { return s.ID == n.id }) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
 // removal is a committed change that removes a member.
 type removal struct {
 	server raft.Server

@@ -144,42 +144,45 @@ func walkWrites(data []byte) (end, begin, index int) {
 }
 
 // laterWrite returns the start of a complete write that follows an incomplete one, 0 if there is
-// none.
+// none. Any word may be data that looks like the beginning of an entry or the end of a write, so
+// for each word the end that its frames lead to is determined, from right to left.
 func laterWrite(data []byte, from int) int {
-	first := 0 // where the first write after the last commit may begin
-	for at := from + walFrame; at+walFrame <= len(data); at += walFrame {
-		switch binary.LittleEndian.Uint32(data[at:]) {
-		case walEntry:
-			if first == 0 {
-				first = at
-			}
+	words, first := len(data)/walFrame, from/walFrame+1
+	ends := make([]int32, words+1)  // the end that the frames from a word on lead to, 0 if none
+	sums := make([]uint32, words+1) // the checksum of everything before a word
+	for i := range words {
+		word := data[i*walFrame:][:walFrame]
+		sums[i+1] = mulCRC(sums[i], crcWord) ^ crc32.Checksum(word, castagnoli)
+	}
+	powers := [32]uint32{crcWord} // x to 64, 128, 256 and so on
+	for i := 1; i < len(powers); i++ {
+		powers[i] = mulCRC(powers[i-1], powers[i-1])
+	}
+	begin := 0
+	for i := words - 1; i >= first; i-- {
+		length := binary.LittleEndian.Uint32(data[i*walFrame+4:])
+		switch kind := binary.LittleEndian.Uint32(data[i*walFrame:]); kind {
 		case walCommit:
-			if first == 0 {
+			ends[i] = int32(i)
+		case walEntry, walIndex:
+			next := uint64(i) + 1 + (uint64(length)+7)/8
+			if next >= uint64(words) || ends[next] == 0 {
 				continue
 			}
-			if begin := writeBefore(data, first, at); begin > 0 {
-				return begin
+			end := int(ends[next])
+			ends[i] = int32(end)
+			sum := sums[i]
+			for n, k := end-i, 0; n > 0; n, k = n>>1, k+1 {
+				if n&1 != 0 {
+					sum = mulCRC(sum, powers[k])
+				}
 			}
-			first = 0
+			if kind == walEntry && sums[end]^sum == binary.LittleEndian.Uint32(data[end*walFrame+4:]) {
+				begin = i * walFrame
+			}
 		}
 	}
-	return 0
-}
-
-// writeBefore returns the start of the write that ends with the commit at an offset, 0 if there is
-// none at first or later. Any word may be data that looks like the beginning of an entry, so the
-// checksums of all possible writes are computed in one pass, from right to left.
-func writeBefore(data []byte, first, commit int) int {
-	want := binary.LittleEndian.Uint32(data[commit+4:])
-	sum, shift := uint32(0), crcOne // the checksum of data[at:commit], and x to its length in bits
-	for at := commit - walFrame; at >= first; at -= walFrame {
-		sum ^= mulCRC(crc32.Checksum(data[at:at+walFrame], castagnoli), shift)
-		shift = mulCRC(shift, crcWord)
-		if sum == want && binary.LittleEndian.Uint32(data[at:]) == walEntry {
-			return at
-		}
-	}
-	return 0
+	return begin
 }
 
 // Polynomials modulo that of CRC-32C, as CRC-32C represents them: the highest bit is the

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -308,5 +309,98 @@ func TestLogFails(t *testing.T) {
 	}
 	if err := n.log.StoreLog(&raft.Log{Index: last + 1}); err == nil {
 		t.Error("a log that has failed accepts an entry")
+	}
+}
+
+// TestTailCommitWords: damage is an error even if all later writes contain words that look like the
+// end of a write.
+func TestTailCommitWords(t *testing.T) {
+	dir := t.TempDir()
+	l := openTail(t, dir)
+	for i := range uint64(5) {
+		if err := l.StoreLog(&raft.Log{Index: i + 1, Term: 1, Data: bytes.Repeat([]byte{3, 0, 0, 0}, 10)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.Close()
+	paths, _ := filepath.Glob(filepath.Join(dir, "*.wal"))
+	data, err := os.ReadFile(paths[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[walHeader+walFrame+12] ^= 4 // the first write, which was acknowledged, as were all others
+	if err := os.WriteFile(paths[0], data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	l, err = tryTail(t, dir)
+	if !errors.Is(err, wal.ErrCorrupt) {
+		t.Errorf("the log opens: %v", err)
+	}
+}
+
+// TestUnreadableClose: a leader that cannot read its log can be closed.
+func TestUnreadableClose(t *testing.T) {
+	var nodes [2]*Node
+	var members []raft.Server
+	dirs := [2]string{t.TempDir(), t.TempDir()}
+	for i := range nodes {
+		m, err := ListenMux("127.0.0.1:0", "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		trans, err := m.Transport(7, uint64(i), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := fmt.Sprintf("n%d", i)
+		members = append(members, raft.Server{ID: raft.ServerID(id), Address: trans.LocalAddr()})
+		o := Options{ID: id, Dir: dirs[i], Apply: appendApply, Transport: trans, DB: small(), Raft: noSnapshots(i)}
+		if i == 0 {
+			o.Bootstrap = members
+		}
+		if nodes[i], err = Open(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := nodes[0]
+	eventually(t, func() error {
+		return n.Do(t.Context(), func(r *raft.Raft) raft.Future { return r.AddVoter("n1", members[1].Address, 0, 0) })
+	})
+	for i := range 20 {
+		if _, err := n.Propose(t.Context(), fmt.Appendf(nil, "k%d v", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(300 * time.Millisecond) // the leader replicates with a pipeline now
+	paths, err := filepath.Glob(filepath.Join(dirs[0], "raft", "*.wal"))
+	if err != nil || len(paths) == 0 {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		if err := os.Truncate(path, walHeader); err != nil { // or a failing disk
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	_, _ = n.Propose(ctx, []byte("k x")) // with or without an error
+	select {
+	case <-n.fsm.Failed():
+	case <-time.After(10 * time.Second):
+		t.Fatal("the node keeps running")
+	}
+	closed := make(chan struct{})
+	go func() {
+		_ = n.Close() // it has failed
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(20 * time.Second):
+		t.Fatal("Close does not return")
+	}
+	if err := nodes[1].Close(); err != nil {
+		t.Error(err)
 	}
 }

@@ -355,6 +355,7 @@ type pipeline struct {
 }
 
 func (p *pipeline) run(id replica) {
+	defer p.end()
 	for {
 		select {
 		case f := <-p.AppendPipeline.Consumer():
@@ -371,6 +372,23 @@ func (p *pipeline) run(id replica) {
 		}
 	}
 }
+
+// end ends the goroutine of Raft that receives the answers, and without which Raft does not shut
+// down, if the one that sends the requests has ended early: see log.GetLog. Otherwise nobody
+// receives any longer.
+func (p *pipeline) end() {
+	select {
+	case p.out <- staleTerm{}:
+	case <-time.After(time.Second):
+	}
+}
+
+// staleTerm is an answer with a later term than that of the request.
+type staleTerm struct{ raft.AppendFuture }
+
+func (staleTerm) Start() time.Time                      { return time.Now() }
+func (staleTerm) Request() *raft.AppendEntriesRequest   { return &raft.AppendEntriesRequest{} }
+func (staleTerm) Response() *raft.AppendEntriesResponse { return &raft.AppendEntriesResponse{Term: 1} }
 
 func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
 	p.t.shorten(args)

@@ -398,3 +398,17 @@ func TestVersusFastestWay(t *testing.T) {
 		t.Errorf("%q %q", got.Header, got.Rows)
 	}
 }
+
+// TestVersusPartly checks that a way of a store without a figure does not hide one that has a figure.
+func TestVersusPartly(t *testing.T) {
+	f := result.New(result.Meta{})
+	for who, cpu := range map[string][]float64{"sift": {1, 1}, "rocksdb": {2, 5}, "rocksdb-mmap": {3}} {
+		for i, state := range []string{settled, compacted}[:len(cpu)] {
+			f.Row(result.Key{Section: "stores", Store: who, Benchmark: "readmissing", State: state, Num: 10}).Add(result.CPU, cpu[i])
+		}
+	}
+	got := source{f}.versus()
+	if got.Rows[1][2] != "5.0×" {
+		t.Errorf("%q %q", got.Header, got.Rows)
+	}
+}

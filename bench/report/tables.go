@@ -98,7 +98,7 @@ func (s source) versus() *Table {
 		var labels []string
 		for i, state := range states {
 			cpu := func(who reader) float64 { return figure(s.of(who, "readmissing", state), result.CPU) }
-			fastest := slices.MinFunc(ways, func(a, b reader) int { return cmp.Compare(cpu(a), cpu(b)) })
+			fastest := slices.MaxFunc(ways, func(a, b reader) int { return cmp.Compare(1/cpu(a), 1/cpu(b)) }) // NaN is the least
 			labels = append(labels, label(result.Key{Store: strings.TrimSuffix(fastest.store, large), Mode: fastest.mode}))
 			ratio := cpu(fastest) / figure(s.of(own, "readmissing", state), result.CPU)
 			cell := fmt.Sprintf("%.1f×", ratio)

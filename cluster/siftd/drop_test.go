@@ -1,11 +1,14 @@
 package siftd
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/raft"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/siftdb/sift/cluster"
 )
 
 // TestDropTwice: while a replica is being removed, HOST does not return it, and a second removal
@@ -39,26 +42,69 @@ func TestDropTwice(t *testing.T) {
 	}
 }
 
-// TestMayDrop: a replica is not removed if the node was added to the group again, even if the
-// replica has not applied that change yet.
-func TestMayDrop(t *testing.T) {
-	with := []raft.Server{{ID: "a"}, {ID: "x"}}
-	without := with[:1]
-	for _, c := range []struct {
-		name              string
-		latest, committed []raft.Server
-		at, last, index   uint64
-		want              bool
-	}{
-		{"the removal has not arrived", with, with, 10, 15, 20, true},
-		{"the removal has arrived", without, with, 10, 20, 20, true},
-		{"the removal is applied", without, without, 20, 25, 20, true},
-		{"an earlier change is not applied", with, without, 10, 15, 20, true},
-		{"the node was added again", with, with, 30, 35, 20, false},
-		{"the node was added again, which is not applied", with, without, 20, 35, 20, false},
-	} {
-		if got := mayDrop("x", c.latest, c.committed, c.at, c.last, c.index); got != c.want {
-			t.Errorf("%s: %v", c.name, got)
+// TestAddedAfter: a replica that was removed and added again counts as added, even if it has applied
+// neither.
+func TestAddedAfter(t *testing.T) {
+	hold := make(chan struct{})
+	var nodes [2]*cluster.Node
+	var members []raft.Server
+	for i := range nodes {
+		m, err := cluster.ListenMux("127.0.0.1:0", "", nil)
+		if err != nil {
+			t.Fatal(err)
 		}
+		defer m.Close()
+		trans, err := m.Transport(7, uint64(i+1), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := fmt.Sprintf("n%d", i)
+		members = append(members, raft.Server{ID: raft.ServerID(id), Address: trans.LocalAddr()})
+		o := cluster.Options{ID: id, Dir: t.TempDir(), Transport: trans, Raft: Raft(),
+			Apply: func(tx *cluster.Tx, command []byte) (any, error) {
+				if i == 1 {
+					<-hold // a slow disk, or a write stall
+				}
+				return nil, nil
+			}}
+		if i == 0 {
+			o.Bootstrap = members[:1]
+		}
+		if nodes[i], err = cluster.Open(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer nodes[0].Close()
+	defer nodes[1].Close()
+	defer close(hold)
+	lead, x := nodes[0], nodes[1]
+	for lead.Raft().State() != raft.Leader {
+		time.Sleep(10 * time.Millisecond)
+	}
+	do := func(start func(r *raft.Raft) raft.Future) {
+		t.Helper()
+		if err := lead.Do(t.Context(), start); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nonvoter := func(r *raft.Raft) raft.Future { return r.AddNonvoter("n1", members[1].Address, 0, 0) }
+	do(nonvoter)
+	for configIndex(x) == 0 || len(servers(x)) < 2 || configIndex(x) != configIndex(lead) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if _, err := lead.Propose(t.Context(), []byte("slow")); err != nil { // x stays here
+		t.Fatal(err)
+	}
+	do(func(r *raft.Raft) raft.Future { return r.RemoveServer("n1", 0, 0) })
+	index := configIndex(lead) // of the removal: the plan is DROP n1 index
+	do(nonvoter)               // another leader of the directory has planned ADD meanwhile
+	for x.Raft().LastIndex() < lead.Raft().LastIndex() {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if added, err := x.AddedAfter(index); !added || err != nil {
+		t.Errorf("added after the removal: %t, %v", added, err)
+	}
+	if added, err := x.AddedAfter(configIndex(lead)); added || err != nil {
+		t.Errorf("added after it was added: %t, %v", added, err)
 	}
 }

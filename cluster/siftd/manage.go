@@ -129,8 +129,12 @@ func (n *Node) drop(r *replica, index uint64) error {
 	if n.creates() != nil {
 		return errors.New("the node's first start is not complete: the next start would create the group again")
 	}
-	committed, at := r.node.FSM().Members() // before the latest: a change may be applied meanwhile
-	if !mayDrop(n.id, servers(r.node), committed, at, r.node.Raft().LastIndex(), index) {
+	added, err := r.node.AddedAfter(index)
+	if err != nil {
+		return err
+	}
+	_, at := r.node.FSM().Members() // after the log is read: a snapshot may have replaced it
+	if added || at > index && contains(servers(r.node), n.id) {
 		return errors.New("the node is a member of the group")
 	}
 	n.mu.Lock()
@@ -144,7 +148,7 @@ func (n *Node) drop(r *replica, index uint64) error {
 	}
 	n.opening[r.shard] = true
 	n.mu.Unlock()
-	err := r.drop()
+	err = r.drop()
 	n.mu.Lock()
 	delete(n.opening, r.shard)
 	delete(n.replicas, r.shard)
@@ -152,13 +156,8 @@ func (n *Node) drop(r *replica, index uint64) error {
 	return err
 }
 
-// mayDrop reports whether a node that was not in a group after a change at index has not been added
-// since. latest are the members according to the node's log, which ends at last, and committed
-// those after the change at the index at, which is the last one that the node has applied. If a
-// later one is not applied yet, it may have added the node, unless the log ends at index or before.
-func mayDrop(id string, latest, committed []raft.Server, at, last, index uint64) bool {
-	in := slices.ContainsFunc(latest, func(s raft.Server) bool { return string(s.ID) == id })
-	return !in || at <= index && (last <= index || slices.Equal(latest, committed))
+func contains(servers []raft.Server, id string) bool {
+	return slices.ContainsFunc(servers, func(s raft.Server) bool { return string(s.ID) == id })
 }
 
 // How often the groups are checked, and how soon again after a change.

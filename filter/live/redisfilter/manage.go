@@ -58,6 +58,9 @@ func (f *Bloom[T]) Rename(ctx context.Context, name string) error {
 		return err
 	case there.lineage == renamed.lineage && there.epoch < renamed.epoch:
 		// An earlier call came this far, and then there was a rebuild.
+		if err := f.checkGone(ctx, &there.read, name); err != nil {
+			return err
+		}
 		ok, err := f.sender.swapConfig(ctx, name, &there, &renamed)
 		if err != nil {
 			return err
@@ -67,6 +70,11 @@ func (f *Bloom[T]) Rename(ctx context.Context, name string) error {
 		}
 	case there.lineage == renamed.lineage && there.epoch > renamed.epoch:
 		// An earlier call came this far, and then there was a rebuild under the new name.
+		if there.read != c.read && there.also != c.read {
+			if err := f.checkGone(ctx, &c.read, name); err != nil {
+				return err
+			}
+		}
 		renamed = there
 	case there != renamed:
 		return fmt.Errorf("%w: %q", ErrExists, name)
@@ -91,6 +99,24 @@ func (f *Bloom[T]) Rename(ctx context.Context, name string) error {
 	}
 	f.name.Store(&name)
 	f.config.Store(&renamed)
+	return nil
+}
+
+// checkGone returns ErrExists if a generation that Rename would make unreachable holds elements: the
+// filter was rebuilt under both names, so they are different filters.
+func (f *Bloom[T]) checkGone(ctx context.Context, g *generation, name string) error {
+	reqs := make([]*request, g.shards)
+	for i := range reqs {
+		reqs[i] = eval(shardKey(g.keys, g, i), raiseEpochScript, 0) // raises nothing
+	}
+	if err := f.sender.send(ctx, true, reqs...); err != nil {
+		return err
+	}
+	for _, r := range reqs {
+		if r.reply != int64(0) {
+			return fmt.Errorf("%w: %q", ErrExists, name)
+		}
+	}
 	return nil
 }
 

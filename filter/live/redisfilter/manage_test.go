@@ -865,3 +865,50 @@ func TestSweepWithoutMemory(t *testing.T) {
 		}
 	}
 }
+
+// renameHalfway makes f's Rename to "new" fail after it has written the new configuration.
+func renameHalfway(t *testing.T, c *redis.Client, f *Bloom[string]) {
+	t.Helper()
+	deny := true
+	c.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+		if deny && cmds[0].Name() == "eval" && slices.Contains(cmds[0].Args(), any(configKey("old"))) {
+			return fail(cmds, replyError("NOPERM no"))
+		}
+		return next(ctx, cmds)
+	}))
+	if err := f.Rename(t.Context(), "new"); err == nil {
+		t.Fatal("renamed")
+	}
+	deny = false
+}
+
+// TestRenameBothRebuilt checks that Rename deletes no filter if it had failed halfway, and the filter
+// was then rebuilt under both names: more often under the new one, or under the old one.
+func TestRenameBothRebuilt(t *testing.T) {
+	ctx := context.Background()
+	for name, rebuilds := range map[string][2]int{"new": {1, 2}, "old": {2, 1}} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			c := s.client(t, 3)
+			f := open(t, c, "old", Options[string]{Items: 1000, FPR: 1e-6, Shards: 3})
+			renameHalfway(t, c, f)
+			other := open(t, s.client(t, 3), "new", Options[string]{})
+			for i, g := range []*Bloom[string]{f, other} {
+				for range rebuilds[i] {
+					if err := g.Rebuild(ctx, RebuildOptions{}, each([]string{"a"})); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if _, err := g.Add(ctx, "z"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := f.Rename(ctx, "new"); !errors.Is(err, ErrExists) {
+				t.Errorf("Rename: %v", err)
+			}
+			for _, at := range []string{"old", "new"} {
+				allKnown(t, open(t, s.client(t, 3), at, Options[string]{}), []string{"a", "z"})
+			}
+		})
+	}
+}
