@@ -193,15 +193,23 @@ func (d *DB) runAutomatic(ctx context.Context, plan *compact.Plan) {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return
 	}
+	var retry, early bool
 	b.change(func() {
-		if err == nil || plan.Level == 0 { // writes wait only for level 0
+		if plan.Level == 0 { // writes wait only for level 0
 			b.compactErr = err
 		}
-		b.compacting.soon = false
+		retry, early = d.failedLevels[plan.Level], b.compacting.waits()
+		if retry || !early {
+			b.compacting.soon = false
+		}
 	})
 	if err == nil {
-		b.compacting.failed = 0
-		d.failedLevels = [manifest.NumLevels]bool{}
+		if retry {
+			b.compacting.failed = 0
+		}
+		if retry || !early { // otherwise the levels that have failed continue to wait
+			d.failedLevels = [manifest.NumLevels]bool{}
+		}
 		return
 	}
 	if d.failedLevels[plan.Level] { // a retry: the other levels that have failed come next

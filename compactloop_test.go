@@ -595,4 +595,82 @@ func TestFailedLevels(t *testing.T) {
 			t.Errorf("failure %d: failed levels %v, error %v", i, db.failedLevels, err)
 		}
 	}
+	// A success in another level leaves the error of level 0.
+	err := db.do(context.Background(), func(ctx context.Context) (last bool, err error) {
+		db.runAutomatic(ctx, &upper)
+		db.runAutomatic(ctx, &compact.Plan{Level: 2, OutputLevel: 3})
+		db.bg.mu.Lock()
+		defer db.bg.mu.Unlock()
+		if db.bg.compactErr == nil {
+			t.Error("the success of another level has cleared the error of level 0")
+		}
+		return true, nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFailedLevelWaitsBesideOthers checks that a failed level waits for its retry even if other levels
+// are compacted meanwhile.
+func TestFailedLevelWaitsBesideOthers(t *testing.T) {
+	mem := vfstest.NewMem()
+	o := uncached(mem)
+	o.DisableCompression = true
+	db := mustOpen(t, "db", o)
+	fill := func() {
+		for i := range 8000 {
+			if err := db.Put(fmt.Appendf(nil, "a%06d", i), make([]byte, 100), NoSync); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := db.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := func(p *compact.Plan) {
+		if err := db.runPlan(context.Background(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fill()
+	if err := db.Compact(context.Background(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, meta := range db.state.Load().version.Levels[1] {
+		p := compact.Plan{Level: 1, OutputLevel: 2, TrivialMove: true}
+		p.Inputs[0] = []*manifest.TableMeta{meta}
+		run(&p)
+	}
+	fill()
+	p, _ := compact.PickOld(db.state.Load().version, db.compactConfig(), nil, nil, math.MaxUint64)
+	p.TrivialMove = false
+	run(&p)
+	damaged := db.state.Load().version.Levels[1]
+	mustClose(t, db)
+	for _, meta := range damaged {
+		writeFile(t, mem, meta.Handle.(*table).path, make([]byte, meta.Size))
+	}
+	var failed, compacted atomic.Int64
+	o.Events.Failed = func(err error) {
+		if strings.Contains(err.Error(), "compacting level 1") {
+			failed.Add(1)
+		}
+	}
+	o.Events.Compacted = func(CompactionEvent) { compacted.Add(1) }
+	o.DisableAutoCompaction, o.L0Tables, o.retryDelay = false, 1, time.Hour
+	db = mustOpen(t, "db", o)
+	defer mustClose(t, db)
+	for i := range 20 {
+		n := compacted.Load()
+		if err := errors.Join(db.Put([]byte("z"), nil, nil), db.Flush()); err != nil {
+			t.Fatalf("write %d: %v", i, err)
+		}
+		for begin := time.Now(); compacted.Load() == n && time.Since(begin) < 5*time.Second; {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	if failed.Load() > 1 {
+		t.Errorf("level 1 was compacted %d times within its pause of an hour", failed.Load())
+	}
 }

@@ -233,9 +233,9 @@ func TestRepairDisk(t *testing.T) {
 	}
 }
 
-// misplaced returns a file system with a database of one table with the keys a, b and c, of which b
-// has become z, with a right checksum.
-func misplaced(t *testing.T) (*vfstest.Mem, *Options) {
+// misplaced returns options for a database of one table with the keys a, b and c, of which b has become
+// another one, with a right checksum.
+func misplaced(t *testing.T, b byte) *Options {
 	t.Helper()
 	mem := vfstest.NewMem()
 	o := uncached(mem)
@@ -261,38 +261,95 @@ func misplaced(t *testing.T) (*vfstest.Mem, *Options) {
 		t.Fatal(err)
 	}
 	end := info.Offset + info.Length
-	data[bytes.IndexByte(data[:end], 'b')] = 'z'
+	data[bytes.IndexByte(data[:end], 'b')] = b
 	binary.LittleEndian.PutUint32(data[end+1:], base.Checksum(data[info.Offset:end], data[end:end+1]))
 	writeFile(t, mem, path, data)
-	return mem, o
+	return o
 }
 
-// TestRepairKeyOrder checks that Repair skips the rest of a block whose keys do not ascend, although
-// its checksum is right.
+// TestRepairKeyOrder checks that Repair skips the rest of a block with a key that is out of order, or
+// beyond the block, although its checksum is right.
 func TestRepairKeyOrder(t *testing.T) {
-	_, o := misplaced(t)
-	report, err := Repair("db", o)
-	if err != nil || report.Entries != 1 || len(report.Dropped) != 1 || !errors.Is(report.Dropped[0], ErrCorruption) {
-		t.Fatalf("%+v, %v", report, err)
-	}
-	db := mustOpen(t, "db", o)
-	defer mustClose(t, db)
-	if v, err := db.Get([]byte("a")); string(v) != "value" || err != nil {
-		t.Errorf("%q, %v", v, err)
+	for _, b := range []byte("Az") {
+		o := misplaced(t, b)
+		report, err := Repair("db", o)
+		if err != nil || report.Entries != 1 || len(report.Dropped) != 1 || !errors.Is(report.Dropped[0], ErrCorruption) {
+			t.Fatalf("%c: %+v, %v", b, report, err)
+		}
+		db := mustOpen(t, "db", o)
+		if v, err := db.Get([]byte("a")); string(v) != "value" || err != nil {
+			t.Errorf("%c: %q, %v", b, v, err)
+		}
+		mustClose(t, db)
 	}
 }
 
-// TestCompactKeyOrder checks that a compaction of a table whose keys do not ascend names the file and
-// the offset.
+// TestCompactKeyOrder checks that a compaction of such a table names the file and the offset.
 func TestCompactKeyOrder(t *testing.T) {
-	_, o := misplaced(t)
+	for _, b := range []byte("Az") {
+		db := mustOpen(t, "db", misplaced(t, b))
+		if err := db.Put([]byte("b"), nil, nil); err != nil { // no trivial move
+			t.Fatal(err)
+		}
+		err := db.Compact(context.Background(), nil, nil)
+		if !errors.Is(err, ErrCorruption) || !strings.Contains(err.Error(), ".ldb") || !strings.Contains(err.Error(), "offset") {
+			t.Errorf("%c: %v", b, err)
+		}
+		mustClose(t, db)
+	}
+}
+
+// TestIterUnknownKind checks that an iterator returns no older value in place of an entry of an
+// unknown kind, even if that is the last entry of a block.
+func TestIterUnknownKind(t *testing.T) {
+	mem := vfstest.NewMem()
+	o := uncached(mem)
+	o.DisableCompression = true
 	db := mustOpen(t, "db", o)
-	defer mustClose(t, db)
-	if err := db.Put([]byte("b"), nil, nil); err != nil { // no trivial move
+	put := func(k, v string) {
+		if err := db.Put([]byte(k), []byte(v), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("l", "")
+	put("k", "old")
+	s := db.Snapshot()
+	put("k", string(make([]byte, 8<<10))) // a block of its own
+	if err := db.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	err := db.Compact(context.Background(), nil, nil)
-	if !errors.Is(err, ErrCorruption) || !strings.Contains(err.Error(), ".ldb") || !strings.Contains(err.Error(), "offset") {
-		t.Error(err)
+	path := db.state.Load().version.Levels[0][0].Handle.(*table).path
+	s.Close()
+	mustClose(t, db)
+	data := readFile(t, mem, path)
+	c := base.NewCursor(data[len(data)-48:])
+	c.Uvarint()
+	c.Uvarint()
+	blocks := [][2]uint64{{0, 0}, {c.Uvarint(), c.Uvarint()}}
+	r, err := sstable.NewReader(bytes.NewReader(data), int64(len(data)), &sstable.ReaderOptions{IgnoreFilter: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := r.DataBlock(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks[0] = [2]uint64{info.Offset, info.Length}
+	for _, b := range blocks {
+		end := b[0] + b[1]
+		i := bytes.Index(data[b[0]:end], []byte("k\x01\x03\x00"))
+		data[int(b[0])+i+1] = 7
+		binary.LittleEndian.PutUint32(data[end+1:], base.Checksum(data[b[0]:end], data[end:end+1]))
+	}
+	writeFile(t, mem, path, data)
+	db = mustOpen(t, "db", o)
+	defer mustClose(t, db)
+	it, err := db.NewIter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer it.Close()
+	if it.SeekGE([]byte("k")) || !errors.Is(it.Err(), ErrUnsupported) {
+		t.Errorf("%q, %v", it.Value(), it.Err())
 	}
 }

@@ -28,8 +28,8 @@ import (
 // the io.Closer is closed; shared locks exclude only exclusive ones. It does not wait: if the lock
 // is held, its error is a *LockedError. Other errors match fs.ErrNotExist and fs.ErrExist where
 // they apply. Durability depends on Sync and SyncDir; SyncDir is also called for all parents of
-// a new database's directory, and may fail there with fs.ErrPermission. Only the host's file system
-// maps logs and tables into memory, and creates the secret of KeyedFilters such that only its owner
+// a new database's directory, and may fail there with fs.ErrPermission or syscall.EROFS. Only the
+// host's file system maps logs and tables into memory, and creates the secret of KeyedFilters such that only its owner
 // can read it.
 type FS = vfs.FS
 

@@ -1216,3 +1216,14 @@ func TestFailedManifestLeavesNothing(t *testing.T) {
 	}
 	mustClose(t, mustOpen(t, "db", o))
 }
+
+// TestOpenBelowReadOnlyRoot checks that a database can be created below a directory on a read-only
+// volume, which cannot be synced.
+func TestOpenBelowReadOnlyRoot(t *testing.T) {
+	fsys := vfstest.Inject(vfstest.NewMem())
+	root := string(filepath.Separator)
+	fsys.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Err: syscall.EROFS, Match: func(op vfstest.Op) bool {
+		return op.Kind == vfstest.OpSyncDir && op.Name == root
+	}})
+	mustClose(t, mustOpen(t, filepath.Join(root, "data", "db"), &Options{FS: fsys}))
+}

@@ -567,3 +567,20 @@ func TestIngestEndsAtNextOp(t *testing.T) {
 		t.Errorf("%d operations, %v", n, err)
 	}
 }
+
+// TestIngestTooLong checks the limit of Ingest.
+func TestIngestTooLong(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it allocates 1 GiB")
+	}
+	db, err := sift.OpenMemory(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	value := make([]byte, 1<<30) // its pages are never touched
+	err = db.Ingest(context.Background(), func(yield func(sift.Op, error) bool) { yield(sift.Op{Key: []byte("k"), Value: value}, nil) })
+	if err == nil {
+		t.Error("an operation of more than 1 GiB was ingested")
+	}
+}

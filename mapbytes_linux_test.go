@@ -94,3 +94,31 @@ func TestMapBytes(t *testing.T) {
 	check(func(mapped int) bool { return mapped == len(db.Tables()) })
 	mustClose(t, db)
 }
+
+// TestCloseUnmaps checks that no table is mapped when Close returns.
+func TestCloseUnmaps(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 20 {
+		db := mustOpen(t, dir, &Options{MapBytes: 1 << 30, CacheBytes: -1, TableBytes: 64 << 10, DisableCompression: true})
+		if i == 0 {
+			for k := range 2000 {
+				if err := db.Put(fmt.Appendf(nil, "%d", k), make([]byte, 200), NoSync); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := db.Compact(context.Background(), nil, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for k := range 2000 {
+			if _, err := db.Get(fmt.Appendf(nil, "%d", k)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := mappedTables(t, dir)
+		mustClose(t, db)
+		if n := mappedTables(t, dir); before == 0 || n > 0 {
+			t.Fatalf("round %d: %d tables are mapped before Close, %d after it", i, before, n)
+		}
+	}
+}

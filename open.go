@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"syscall"
 
 	"github.com/siftdb/sift/internal/filecache"
 	"github.com/siftdb/sift/internal/gap"
@@ -153,7 +154,8 @@ func (d *DB) create() (*manifest.State, error) {
 
 // syncParents makes the directory entries of dir and of its parents durable, since any of them may
 // be new. A directory that can be searched but not read cannot be synced. Open has created neither
-// that directory nor its parents, but perhaps its subdirectory on the path to dir.
+// that directory nor its parents, but perhaps its subdirectory on the path to dir. Nothing on a
+// read-only volume, such as the root of macOS, can be new.
 func (d *DB) syncParents(dir string) error {
 	for at := filepath.Dir(dir); ; at = filepath.Dir(at) {
 		err := d.fs.SyncDir(at)
@@ -162,7 +164,7 @@ func (d *DB) syncParents(dir string) error {
 				d.opts.Logger.Warn("a parent directory is not readable, so it cannot be synced: a power cut may remove the database's directory if that is new", "dir", at, "err", err)
 			}
 			return nil
-		} else if err != nil {
+		} else if err != nil && !errors.Is(err, syscall.EROFS) {
 			return err
 		}
 		if at == filepath.Dir(at) {

@@ -41,6 +41,9 @@ type log struct {
 }
 
 func openLog(dir string, segmentBytes int, logger hclog.Logger, needed func(uint64) (uint64, int64), failed func(error)) (*log, error) {
+	if runtime.GOOS == "windows" {
+		return nil, errors.New("cluster: Windows is not supported: raft-wal cannot sync directories there")
+	}
 	if err := durable.MkdirAll(dir); err != nil {
 		return nil, err
 	}

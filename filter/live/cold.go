@@ -96,7 +96,8 @@ func (f *Bloom[T]) WriteCold(w io.Writer) (int64, error) {
 // Cold is a Bloom filter that stays in a file, or in whatever an io.ReaderAt reads. A lookup reads
 // one block of 68 bytes, and nothing is kept in memory. It is safe for concurrent use if the
 // ReaderAt is. A file must not be overwritten while it is in use: a block of another filter in its
-// place has a valid checksum. Replace it with a new file, as WriteFile does.
+// place has a valid checksum. Replace it with a new file, as WriteFile does, or on Windows, where a
+// file that is open cannot be replaced, use another name.
 type Cold[T any] struct {
 	key    funnel.Key[T]
 	r      io.ReaderAt

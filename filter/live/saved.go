@@ -7,9 +7,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"github.com/siftdb/sift/filter/live/internal/funnel"
+	"github.com/siftdb/sift/internal/vfs"
 )
 
 // ReadOptions are the parameters of readers of saved filters.
@@ -111,7 +111,7 @@ func elementKind[T any](k *funnel.Key[T]) (funnel.Kind, error) {
 // WriteFile writes a filter to a file and replaces an existing one atomically: it writes
 // name + ".tmp", syncs and renames it. A crash leaves the old file or the new one, and perhaps
 // name + ".tmp". The new file is durable when WriteFile returns nil. Only one WriteFile at a time
-// may write a name.
+// may write a name. On Windows it fails while the old file is open.
 func WriteFile(name string, f io.WriterTo) (err error) {
 	tmp := name + ".tmp"
 	file, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
@@ -133,23 +133,10 @@ func WriteFile(name string, f io.WriterTo) (err error) {
 	if err := file.Close(); err != nil {
 		return err
 	}
-	if err := os.Rename(tmp, name); err != nil {
+	if err := vfs.OS.Rename(tmp, name); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(name))
-}
-
-// syncDir makes a rename durable. Windows has no such call and needs none.
-func syncDir(dir string) error {
-	if runtime.GOOS == "windows" {
-		return nil
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	err = d.Sync()
-	return errors.Join(err, d.Close())
+	return vfs.OS.SyncDir(filepath.Dir(name))
 }
 
 // ReadFile replaces f with the filter in a file that WriteFile wrote. After an error f is

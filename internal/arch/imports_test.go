@@ -37,7 +37,7 @@ var allowed = []struct {
 	{"filter/pebblefilter", []string{"filter", "filter/internal/..."}},
 	{"filter/pebblefilterv1", []string{"filter", "filter/internal/..."}},
 	{"filter/live/livestore", []string{"", "filter/live", "filter/live/internal/..."}},
-	{"filter/live/...", []string{"filter", "filter/live/...", "filter/internal/..."}},
+	{"filter/live/...", []string{"filter", "filter/live/...", "filter/internal/...", "internal/vfs"}},
 	{"internal/record", []string{"internal/base"}},
 	{"memtable", []string{"internal/base"}},
 	{"sstable", []string{"filter", "internal/base", "internal/epoch", "internal/fence", "internal/offheap"}},

@@ -9,9 +9,13 @@ import (
 
 // Bytes returns the memory limit of the process in bytes: the least of the machine's memory,
 // the limits of its control groups (Linux, version 1, and version 2 with memory.max and
-// memory.high), its address space limit, and GOMEMLIMIT. It is 0 if none is known.
+// memory.high), its address space limit, GOMEMLIMIT and, on 32-bit systems, 2 GiB. It is 0 if none
+// is known.
 func Bytes() int64 {
 	limit := outer()
+	if math.MaxInt == math.MaxInt32 {
+		limit = lesser(limit, 2<<30) // the process cannot address much more
+	}
 	if soft := debug.SetMemoryLimit(-1); soft < math.MaxInt64 {
 		limit = lesser(limit, soft)
 	}

@@ -137,6 +137,7 @@ func (f *Bloom) sized(entries uint64, rate float64, maxBytes uint64) (link, erro
 	if maxBytes == 0 {
 		maxBytes = math.MaxInt64 / 8
 	}
+	maxBytes = min(maxBytes, maxSegment)
 	if !(need < float64(maxBytes)*8) || need >= 1<<52 {
 		return l, ErrTooLarge
 	}

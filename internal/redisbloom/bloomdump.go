@@ -154,6 +154,8 @@ func parseLink(b []byte) (l link, bytes uint64, err error) {
 		l.hashes == 0, l.hashes > maxHashes,
 		l.entries == 0, l.entries >= 1<<53, l.count >= 1<<53, l.count > l.entries:
 		return l, 0, ErrFormat
+	case bytes > maxSegment:
+		return l, 0, ErrTooLarge
 	}
 	return l, bytes, nil
 }

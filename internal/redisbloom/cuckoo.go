@@ -244,7 +244,7 @@ type slotWas struct {
 // grow adds a link of at most room bytes.
 func (f *Cuckoo) grow(room uint64) error {
 	size, ok := f.linkBytes(len(f.links))
-	if !ok || size > room {
+	if !ok || size > room || size > maxSegment {
 		return ErrTooLarge
 	}
 	l := cuckooLink{newSegment(size), size / f.bucketSize}

@@ -589,3 +589,16 @@ func TestCompactionDrains(t *testing.T) {
 		}
 	}
 }
+
+// TestLargerThanAnInt checks that a filter which the system cannot address is too large.
+func TestLargerThanAnInt(t *testing.T) {
+	if math.MaxInt > math.MaxInt32 {
+		t.Skip("64 bits")
+	}
+	if _, err := NewBloom(BloomOptions{Capacity: 2_000_000_000, Error: 0.01, MaxBytes: 1 << 40}); err != ErrTooLarge {
+		t.Errorf("Bloom: %v", err)
+	}
+	if _, err := NewCuckoo(CuckooOptions{Capacity: 1 << 33, BucketSize: 2, MaxIterations: 20, MaxBytes: 1 << 40}); err != ErrTooLarge {
+		t.Errorf("Cuckoo: %v", err)
+	}
+}

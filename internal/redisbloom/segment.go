@@ -1,6 +1,9 @@
 package redisbloom
 
-import "math/bits"
+import (
+	"math"
+	"math/bits"
+)
 
 // PageBytes is the size of the pages in which a filter is stored.
 const PageBytes = 4096
@@ -12,6 +15,10 @@ type segment struct {
 	dirty []uint64 // one bit per page
 }
 
+// maxSegment is the maximum size of a segment: what a slice can hold.
+const maxSegment = math.MaxInt - PageBytes
+
+// newSegment allocates a segment. REQUIRES: bytes <= maxSegment.
 func newSegment(bytes uint64) segment {
 	pages := (bytes + PageBytes - 1) / PageBytes
 	return segment{make([]byte, bytes), make([]uint64, (pages+63)/64)}

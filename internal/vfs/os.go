@@ -23,8 +23,8 @@ import (
 // any other way: closing any descriptor of a file drops all POSIX locks that the process has
 // on it.
 //
-// Files are *os.File. Its Sync is a full one: F_FULLFSYNC on macOS, fsync on
-// Linux. On Linux logs are mapped; see mappedLog.
+// Files are *os.File. Its Sync is fsync, on macOS F_FULLFSYNC, or fsync if the file system lacks
+// that. On Linux logs are mapped; see mappedLog.
 var OS osFS
 
 type osFS struct{}
@@ -65,7 +65,7 @@ func (osFS) Open(name string) (File, error) {
 }
 
 func (osFS) Remove(name string) error             { return os.Remove(name) }
-func (osFS) Rename(oldname, newname string) error { return os.Rename(oldname, newname) }
+func (osFS) Rename(oldname, newname string) error { return rename(oldname, newname) }
 func (osFS) Link(oldname, newname string) error   { return os.Link(oldname, newname) }
 func (osFS) MkdirAll(dir string) error            { return os.MkdirAll(dir, dirPerm) }
 

@@ -11,14 +11,31 @@ import (
 // ErrIsDirectory is the cause of errors of operations that need a file.
 var ErrIsDirectory error = windows.ERROR_DIRECTORY
 
-// syncDir only checks that the directory exists: Windows has no call for it, and NTFS
-// journals changes to directories.
+// syncDir only checks that the directory exists: Windows has no call for it. NTFS journals changes to
+// directories, and rename writes them through.
 func syncDir(dir string) error {
 	fi, err := os.Stat(dir)
 	if err == nil && !fi.IsDir() {
 		err = &fs.PathError{Op: "sync", Path: dir, Err: windows.ERROR_DIRECTORY}
 	}
 	return err
+}
+
+// rename is os.Rename, except that it returns when the new name is on disk: nothing is synced after
+// the last rename of an operation.
+func rename(oldname, newname string) error {
+	from, err := windows.UTF16PtrFromString(oldname)
+	if err != nil {
+		return &os.LinkError{Op: "rename", Old: oldname, New: newname, Err: err}
+	}
+	to, err := windows.UTF16PtrFromString(newname)
+	if err == nil {
+		err = windows.MoveFileEx(from, to, windows.MOVEFILE_REPLACE_EXISTING|windows.MOVEFILE_WRITE_THROUGH)
+	}
+	if err != nil {
+		return &os.LinkError{Op: "rename", Old: oldname, New: newname, Err: err}
+	}
+	return nil
 }
 
 func readOnly(err error) bool {
