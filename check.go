@@ -91,7 +91,7 @@ type checker struct {
 func (c *checker) run(ctx context.Context) error {
 	c.report.Logs = c.d.recovery.Logs
 	for _, err := range c.d.recovery.Torn {
-		c.report.Notes = append(c.report.Notes, err.Error())
+		c.report.Notes = append(c.report.Notes, fmt.Sprintf("%v; an open for writing drops what follows, while Repair keeps what can be read of it", err))
 	}
 	if c.d.filterKeyErr != nil {
 		c.fault(c.d.filterKeyErr)

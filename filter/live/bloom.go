@@ -205,12 +205,10 @@ func (f *Bloom[T]) MayContain(v T) bool {
 // AddMany adds elements, faster than one by one; see Adder.
 func (f *Bloom[T]) AddMany(vs []T, isNew []bool) {
 	var ds [batch]digest
-	var touched uint64
 	for len(vs) > 0 {
 		n := min(batch, len(vs))
 		for i, v := range vs[:n] {
 			ds[i] = f.digest(v)
-			touched ^= f.touch(ds[i])
 		}
 		for i, d := range ds[:n] {
 			if changed := f.add(d); isNew != nil {
@@ -222,26 +220,22 @@ func (f *Bloom[T]) AddMany(vs []T, isNew []bool) {
 			isNew = isNew[n:]
 		}
 	}
-	keep(touched)
 }
 
 // MayContainMany sets positive[i] to MayContain(vs[i]) for each i, faster than one by
 // one. len(positive) >= len(vs).
 func (f *Bloom[T]) MayContainMany(vs []T, positive []bool) {
 	var ds [batch]digest
-	var touched uint64
 	for len(vs) > 0 {
 		n := min(batch, len(vs))
 		for i, v := range vs[:n] {
 			ds[i] = f.digest(v)
-			touched ^= f.touch(ds[i])
 		}
 		for i, d := range ds[:n] {
 			positive[i] = f.has(d)
 		}
 		vs, positive = vs[n:], positive[n:]
 	}
-	keep(touched)
 }
 
 // ApproxCount estimates how many different elements were added, from the bits
@@ -327,6 +321,5 @@ func (f *Bloom[T]) Reset() { f.reset() }
 
 // The operations on a hash, for filters that consist of several Blooms and hash an element once.
 // Guava's schemes do not support them.
-func (f *Bloom[T]) touchSum(sum uint64) uint64 { return f.touch(digest{a: sum}) }
-func (f *Bloom[T]) hasSum(sum uint64) bool     { return f.has(digest{a: sum}) }
-func (f *Bloom[T]) addSum(sum uint64) bool     { return f.add(digest{a: sum}) }
+func (f *Bloom[T]) hasSum(sum uint64) bool { return f.has(digest{a: sum}) }
+func (f *Bloom[T]) addSum(sum uint64) bool { return f.add(digest{a: sum}) }

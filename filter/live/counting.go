@@ -164,11 +164,6 @@ func (f *Counting[T]) MayContainMany(vs []T, positive []bool) {
 	mayContainMany(f.key.Sum64, f, vs, positive)
 }
 
-func (f *Counting[T]) touchSum(sum uint64) uint64 {
-	w, _ := f.at(seedHash(sum, f.seed))
-	return atomic.LoadUint64(w)
-}
-
 func (f *Counting[T]) hasSum(sum uint64) bool { return f.has(seedHash(sum, f.seed)) }
 
 func (f *Counting[T]) addSum(sum uint64) bool {

@@ -24,12 +24,10 @@ func (c *cuckoo) addSum(sum uint64) (isNew bool, err error) {
 // AddMany adds elements until there is no space for one; see FallibleAdder.
 func (f *Cuckoo[T]) AddMany(vs []T, isNew []bool) (n int, err error) {
 	var sums [batch]uint64
-	var touched uint64
 	for n < len(vs) {
 		part := vs[n:min(n+batch, len(vs))]
 		for i, v := range part {
 			sums[i] = f.key.Sum64(v)
-			touched ^= f.touchSum(sums[i])
 		}
 		for i := range part {
 			added, err := f.addSum(sums[i])
@@ -42,7 +40,6 @@ func (f *Cuckoo[T]) AddMany(vs []T, isNew []bool) (n int, err error) {
 			n++
 		}
 	}
-	keep(touched)
 	return n, nil
 }
 
@@ -74,11 +71,6 @@ func (f *Cuckoo[T]) MayContainMany(vs []T, positive []bool) {
 }
 
 func (c *cuckoo) hasSum(sum uint64) bool { return c.has(sum) }
-
-func (c *cuckoo) touchSum(sum uint64) uint64 {
-	_, a, b := c.place(sum)
-	return c.load(a) ^ c.load(b)
-}
 
 // Delete undoes one Add of an element. It returns false, and changes nothing,
 // if the element is not in the filter.

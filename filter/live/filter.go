@@ -120,7 +120,7 @@ func TryAddMany[T any](f Prober[T], vs []T, isNew []bool) (n int, err error) {
 	return f.(FallibleAdder[T]).AddMany(vs, isNew)
 }
 
-// batch is the number of elements that are prefetched together, so that their cache misses overlap.
+// batch is the number of elements that are hashed together: see eachBatch.
 const batch = 16
 
 // Merge calls f's Merge with o, for filters whose kind is known only at run time. If they
@@ -233,7 +233,6 @@ func (s *Sharded[T, F]) cloneAny() any  { return s.Clone() }
 
 // hasher is a filter whose operations start from a 64-bit hash.
 type hasher interface {
-	touchSum(sum uint64) uint64 // prefetches what an operation reads
 	hasSum(sum uint64) bool
 }
 
@@ -245,7 +244,7 @@ type hashAdder interface {
 
 // mayContainMany is the MayContainMany of filters that hash to 64 bits.
 func mayContainMany[T any](sumOf func(T) uint64, f hasher, vs []T, positive []bool) {
-	eachBatch(sumOf, f, vs, func(at int, sums []uint64) {
+	eachBatch(sumOf, vs, func(at int, sums []uint64) {
 		for i, sum := range sums {
 			positive[at+i] = f.hasSum(sum)
 		}
@@ -254,7 +253,7 @@ func mayContainMany[T any](sumOf func(T) uint64, f hasher, vs []T, positive []bo
 
 // addMany is the AddMany of filters that hash to 64 bits and cannot fail.
 func addMany[T any](sumOf func(T) uint64, f hashAdder, vs []T, isNew []bool) {
-	eachBatch(sumOf, f, vs, func(at int, sums []uint64) {
+	eachBatch(sumOf, vs, func(at int, sums []uint64) {
 		for i, sum := range sums {
 			if changed := f.addSum(sum); isNew != nil {
 				isNew[at+i] = changed
@@ -263,20 +262,17 @@ func addMany[T any](sumOf func(T) uint64, f hashAdder, vs []T, isNew []bool) {
 	})
 }
 
-// eachBatch calls do with the hashes of a batch of elements at a time, those from vs[at] on, after
-// prefetching what their operations read.
-func eachBatch[T any](sumOf func(T) uint64, f hasher, vs []T, do func(at int, sums []uint64)) {
+// eachBatch calls do with the hashes of a batch of elements at a time, those from vs[at] on. More
+// cache misses of successive operations overlap if no hashing lies between them.
+func eachBatch[T any](sumOf func(T) uint64, vs []T, do func(at int, sums []uint64)) {
 	var sums [batch]uint64
-	var touched uint64
 	for at := 0; at < len(vs); at += batch {
 		part := vs[at:min(at+batch, len(vs))]
 		for i, v := range part {
 			sums[i] = sumOf(v)
-			touched ^= f.touchSum(sums[i])
 		}
 		do(at, sums[:len(part)])
 	}
-	keep(touched)
 }
 
 // addEach is the AddMany of filters that add one by one, and may fail.
@@ -292,8 +288,3 @@ func addEach[T any](f interface{ Add(T) (bool, error) }, vs []T, isNew []bool) (
 	}
 	return len(vs), nil
 }
-
-// keep uses its argument, so that the compiler does not remove the reads that prefetch.
-//
-//go:noinline
-func keep(uint64) {}

@@ -229,21 +229,16 @@ func (g *Generations[T]) MayContain(v T) bool {
 func (g *Generations[T]) MayContainMany(vs []T, positive []bool) {
 	r := g.current()
 	var ds [batch]digest
-	var touched uint64
 	for len(vs) > 0 {
 		n := min(batch, len(vs))
 		for i, v := range vs[:n] {
 			ds[i] = r.filters[0].digest(v)
-			for _, f := range r.filters {
-				touched ^= f.touch(ds[i])
-			}
 		}
 		for i, d := range ds[:n] {
 			positive[i] = r.has(d)
 		}
 		vs, positive = vs[n:], positive[n:]
 	}
-	keep(touched)
 }
 
 // ApproxCount estimates how many different elements are remembered. It reads all

@@ -197,11 +197,6 @@ func (f *Scalable[T]) MayContainMany(vs []T, positive []bool) {
 
 func (f *Scalable[T]) hasSum(sum uint64) bool { return hasAny(*f.links.Load(), digest{a: sum}) }
 
-func (f *Scalable[T]) touchSum(sum uint64) uint64 {
-	links := *f.links.Load()
-	return links[len(links)-1].touch(digest{a: sum})
-}
-
 // ApproxCount is the number of different elements that were added, except those that were
 // false positives.
 func (f *Scalable[T]) ApproxCount() uint64 {

@@ -186,8 +186,7 @@ func (s *Sharded[T, F]) MayContainMany(vs []T, positive []bool) {
 	}
 }
 
-func (s *Sharded[T, F]) hasSum(sum uint64) bool     { return s.ops[s.indexOf(sum)].hasSum(sum) }
-func (s *Sharded[T, F]) touchSum(sum uint64) uint64 { return s.ops[s.indexOf(sum)].touchSum(sum) }
+func (s *Sharded[T, F]) hasSum(sum uint64) bool { return s.ops[s.indexOf(sum)].hasSum(sum) }
 
 // ApproxCount is the sum of the filters' counts.
 func (s *Sharded[T, F]) ApproxCount() uint64 {

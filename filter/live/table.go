@@ -419,20 +419,6 @@ func (t *table) block(h uint64) *[blockWords]uint64 {
 	return &t.blocks[scale(h, uint64(len(t.blocks)))]
 }
 
-// touch reads the first word that an element needs, so that the cache misses of
-// several elements overlap.
-func (t *table) touch(d digest) uint64 {
-	switch t.scheme {
-	case Scattered:
-		return atomic.LoadUint64(&t.words[scale(seedHash(d.a, t.seed), t.bits)/wordBits])
-	case Blocked:
-		return atomic.LoadUint64(&t.block(seedHash(d.a, t.seed))[0])
-	case Guava:
-		return atomic.LoadUint64(&t.words[t.mod(d.a&math.MaxInt64)/wordBits])
-	}
-	return 0
-}
-
 // ones counts the bits that are set.
 func (t *table) ones() uint64 {
 	n := 0
