@@ -27,7 +27,8 @@ crash, either all of it is there or nothing. Its lines are
 with tabs between the fields. delete-range deletes the keys from FROM up to but not including TO; an
 empty TO means no upper bound. A later line for a key overrides an earlier one. Deleting a key that
 does not exist is not an error. If a line is malformed, it is reported and nothing is written. The
-write is durable when the command returns.
+write is durable when the command returns. A line may end with CR LF: a carriage return at the end
+of a line is not part of its last field; write one that is as \r.
 
 The keys of a range are looked up and deleted one by one, and a script with ranges may take up to
 1GiB of memory. "sift delete --range" is faster and has no such limit, but is not atomic.

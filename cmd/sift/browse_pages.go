@@ -310,7 +310,7 @@ func (b *browser) tableRows(q url.Values, plan *sift.FilterPlan) (*tablesPage, e
 			TableMetrics: m, Name: fmt.Sprintf("%06d", m.Num),
 			Smallest: b.show(m.Smallest, shortBytes), Largest: b.show(m.Largest, shortBytes),
 			Keys: known(m.Keys, m.Keys > 0), Deletions: known(m.Deletions, m.Entries > 0),
-			Filter: filterName(m), Units: fmt.Sprintf("%g/%d", m.HeldUnits, m.FilterUnits),
+			Filter: filterName(m), Units: filterUnits(m),
 			BitsPerKey: bitsPerKey(uint64(m.FilterBytes), m.Keys, m.Keys == 0),
 		}
 		if plan != nil && i < len(plan.Tables) {

@@ -89,7 +89,6 @@ type demo struct {
 	dir    string
 	policy filter.Policy
 	keys   sample // of keys that exist
-	cold   bool   // the tables were out of the page cache when they were opened
 }
 
 // say prints a line and flushes it.
@@ -180,17 +179,30 @@ func (d *demo) report(rows []lookups) error {
 	if err := t.write(d.out); err != nil {
 		return err
 	}
-	off, on := rows[0], rows[len(rows)/2]
-	files := "The files are in the page cache, so a block read costs little more here than\n" +
-		"decompression."
-	if d.cold {
-		files = "In the cold rows the page cache starts empty, so block reads wait for the disk;\n" +
+	off, warm, on := rows[0], rows[1], rows[2]
+	saved := "Filters saved no block reads, for there were none."
+	if off.reads > 0 {
+		saved = fmt.Sprintf("With a cold cache, filters saved %.1f%% of the block reads.", 100*(1-float64(on.reads)/float64(off.reads)))
+	}
+	return d.say("\n%s They excluded none\n"+
+		"of the %s existing keys that were looked up. FPR is the share of absent keys\n"+
+		"that a filter does not exclude. The block cache holds 8MiB.%s",
+		saved, count(on.present), pageCache(off, warm, on))
+}
+
+// pageCache says what the figures show about the page cache. off and warm are without filters, with
+// a cold and a warm block cache; on is with filters and a cold one.
+func pageCache(off, warm, on lookups) string {
+	switch {
+	case !off.dropped && !on.dropped && off.fromMemory() && warm.fromMemory():
+		return "\nThe files are in the page cache, so a block read costs little more here than\ndecompression."
+	case !off.dropped || !on.dropped || off.reads == 0:
+		return ""
+	case warm.fromMemory():
+		return "\nIn the cold rows the page cache starts empty, so block reads wait for the disk;\n" +
 			"in the warm ones it holds most of the files."
 	}
-	return d.say("\nWith a cold cache, filters saved %.1f%% of the block reads. They excluded none\n"+
-		"of the %s existing keys that were looked up. FPR is the share of absent keys\n"+
-		"that a filter does not exclude. The block cache holds 8MiB.\n%s",
-		100*(1-float64(on.reads)/float64(max(off.reads, 1))), count(on.present), files)
+	return "\nIn the cold rows the page cache starts empty, so block reads wait for the disk."
 }
 
 // goSource returns the directory of the source of the Go installation.

@@ -20,15 +20,23 @@ type lookups struct {
 	filterBytes        uint64
 	observed, expected float64 // false positive rate; NaN without filters
 	present            int     // existing keys that were found
+	dropped            bool    // no table was in the page cache when the database was opened
 }
 
 // perThousand scales a count to 1,000 lookups.
 func (l lookups) perThousand(n uint64) float64 { return float64(n) * 1000 / float64(l.gets) }
 
+// fromMemory reports whether the lookups read blocks so fast that hardly any came from a disk.
+func (l lookups) fromMemory() bool {
+	const most = 30 * time.Microsecond // for the page cache and decompression; an SSD takes longer
+	return l.reads > 0 && l.took/time.Duration(l.reads) < most
+}
+
 // measure reopens the database with an empty block cache and, if the system allows it, with
 // no table in the page cache, and looks up the absent keys twice.
 func (d *demo) measure(name string, absent [][]byte, policy filter.Policy) (rows []lookups, err error) {
-	if d.cold, err = dropTables(d.dir); err != nil {
+	dropped, err := dropTables(d.dir)
+	if err != nil {
 		return nil, err
 	}
 	err = d.withDB(d.dir, sift.Options{ReadOnly: true, Filter: policy}, func(db *sift.DB) error {
@@ -37,7 +45,7 @@ func (d *demo) measure(name string, absent [][]byte, policy filter.Policy) (rows
 			if err != nil {
 				return err
 			}
-			row.name = name + ", " + cache
+			row.name, row.dropped = name+", "+cache, dropped
 			rows = append(rows, row)
 		}
 		found, err := d.lookUpPresent(db)

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // sourceTree writes some files and returns their directory.
@@ -95,9 +96,42 @@ func TestDemoLeavesNothing(t *testing.T) {
 	if out := mustSift(t, "", "demo", "--tree", root, "--keys-limit", "100"); !strings.Contains(out, "100 lines in 1 table of") {
 		t.Errorf("printed\n%s", out)
 	}
+	if out := mustSift(t, "", "demo", "--tree", root, "--keys-limit", "1"); !strings.Contains(out, "saved no block reads") {
+		t.Errorf("with one key, for which no block is read, printed\n%s", out)
+	}
 	left, err := os.ReadDir(tmp)
 	if err != nil || len(left) > 0 {
 		t.Errorf("left %v behind, %v", left, err)
+	}
+}
+
+// TestPageCache checks that the demo only says of the page cache what its figures show.
+func TestPageCache(t *testing.T) {
+	const cached, disk = "The files are in the page cache", "block reads wait for the disk"
+	row := func(perRead time.Duration, dropped bool) lookups {
+		return lookups{reads: 1000, took: 1000 * perRead, dropped: dropped}
+	}
+	fast, slow := 8*time.Microsecond, 190*time.Microsecond
+	for _, c := range []struct {
+		name          string
+		off, warm, on lookups
+		want          string // "" for nothing
+		holds         bool   // says that it holds the files in the warm rows
+	}{
+		{"kept", row(fast, false), row(fast, false), row(fast, false), cached, false},
+		{"kept in part", row(slow, false), row(slow, false), row(slow, false), "", false},
+		{"kept, slow at first", row(slow, false), row(fast, false), row(fast, false), "", false},
+		{"dropped", row(slow, true), row(fast, true), row(slow, true), disk, true},
+		{"dropped, little memory", row(slow, true), row(slow, true), row(slow, true), disk, false},
+		{"dropped once", row(slow, true), row(fast, true), row(slow, false), "", false},
+		{"dropped the second time", row(fast, false), row(fast, false), row(slow, true), "", false},
+		{"a fast disk", row(fast, true), row(fast, true), row(fast, true), disk, true},
+		{"no reads", lookups{dropped: true}, lookups{dropped: true}, lookups{dropped: true}, "", false},
+	} {
+		got := pageCache(c.off, c.warm, c.on)
+		if !strings.Contains(got, c.want) || c.want == "" && got != "" || strings.Contains(got, "it holds most") != c.holds {
+			t.Errorf("%s: %q", c.name, got)
+		}
 	}
 }
 

@@ -42,6 +42,9 @@ func (c *filterStatsCmd) Run(e *env) error {
 		if err != nil {
 			return err
 		}
+		if err := countDamage(db, &plan, tables); err != nil {
+			return err
+		}
 		rows, described, all, err := c.probe(e, tables, int64(sum.bytes), plan)
 		if err != nil {
 			return err
@@ -64,8 +67,10 @@ func (c *filterStatsCmd) Run(e *env) error {
 		if err := rows.write(e.out); err != nil {
 			return orDamage(err, tables)
 		}
-		if err := c.lessMemory(e, db, plan); err != nil {
-			return err
+		if sum.partial == 0 {
+			if err := c.lessMemory(e, db, plan); err != nil {
+				return err
+			}
 		}
 		for i := range tables {
 			for _, err := range []error{tables[i].Err, tables[i].FilterErr} {
@@ -76,6 +81,24 @@ func (c *filterStatsCmd) Run(e *env) error {
 		}
 		return damage(tables)
 	})
+}
+
+// countDamage corrects the wasted reads of a plan for the tables whose filter is only partly in
+// use: the plan expects of it the false positive rate of the whole filter.
+func countDamage(db *sift.DB, plan *sift.FilterPlan, tables []sift.TableMetrics) error {
+	none, err := db.PlanFilters(0)
+	if err != nil {
+		return err
+	}
+	for i := range plan.Tables {
+		if !partlyInUse(&tables[i]) {
+			continue
+		}
+		wasted := none.Tables[i].WastedReads * tables[i].ExpectedFPR
+		plan.WastedReads += wasted - plan.Tables[i].WastedReads
+		plan.Tables[i].WastedReads = wasted
+	}
+	return nil
 }
 
 // probe probes the filter of each table. It returns a row for each table, as text and for --json,
@@ -108,7 +131,7 @@ func (c *filterStatsCmd) probe(e *env, tables []sift.TableMetrics, bytes int64, 
 		all.add(observed)
 		j.ObservedFPR = ifNumber(observed.fpr())
 		progress.set(done)
-		rows.add(append(row, fmt.Sprintf("%g/%d", m.HeldUnits, m.FilterUnits), size(m.FilterBytes), bitsPerKey(uint64(m.FilterBytes), m.Keys, m.Keys == 0),
+		rows.add(append(row, filterUnits(m), size(m.FilterBytes), bitsPerKey(uint64(m.FilterBytes), m.Keys, m.Keys == 0),
 			rate(m.ExpectedFPR), rate(observed.fpr()), reads(wasted))...)
 	}
 	return rows, described, all, nil

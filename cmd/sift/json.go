@@ -59,6 +59,9 @@ func newTableJSON(m *sift.TableMetrics) *tableJSON {
 	if m.FilterBytes > 0 {
 		t.FPR = ifNumber(m.ExpectedFPR)
 	}
+	if partlyInUse(m) {
+		t.FilterUnits = 0 // unknown
+	}
 	for _, err := range []error{m.FilterErr, m.Err} {
 		if err != nil {
 			t.Error = err.Error()

@@ -194,7 +194,7 @@ func TestJSONOfDamage(t *testing.T) {
 		t.Errorf("dump without a reader: %v, status %d", err, status)
 	}
 	e.out = bufio.NewWriterSize(gone, 16)
-	err = (&checkCmd{}).json(e, &sift.CheckReport{Faults: 1}, []string{"a fault of a table"})
+	err = (&checkCmd{}).json(e, &sift.CheckReport{Faults: 1}, []string{"a fault of a table"}, true)
 	if status := e.fail(err); status != statusFailed {
 		t.Errorf("check without a reader: %v, status %d", err, status)
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/sstable"
 )
 
 type loadCmd struct {
@@ -23,7 +24,9 @@ type loadCmd struct {
 func (loadCmd) Help() string {
 	return `Stores the lines of standard input, each a key, a tab and a value, as "sift scan" prints
 them. A later line for a key overrides an earlier one. If a line is malformed, the command
-reports it and stops; the lines before it are stored. What is stored is durable when the command returns.
+reports it and stops; the lines before it are stored. What is stored is durable when the command
+returns. A line may end with CR LF: a carriage return at the end of a line is not part of the value;
+write one that is as \r, as "sift scan" does.
 
 With --sorted the lines must be in ascending order of their keys, as "sift scan" prints them.
 They are written once, directly into tables, which is faster, and either all of them are stored or
@@ -54,7 +57,13 @@ func (c *loadCmd) Run(e *env) error {
 		return err
 	}
 	if len(c.Tables) > 0 {
-		return e.withDB(c.Dir, o, func(db *sift.DB) error { return db.Ingest(e.ctx, sift.TableOps(c.Tables...)) })
+		// A file that is no table is an error before the database is created.
+		for _, path := range c.Tables {
+			if err := withTable(path, func(*sstable.Reader) error { return nil }); err != nil {
+				return err
+			}
+		}
+		return e.withDB(c.Dir, o, func(db *sift.DB) error { return db.Ingest(e.ctx, tableOps(c.Tables)) })
 	}
 	return e.withDB(c.Dir, o, func(db *sift.DB) error {
 		p := e.progress("storing", inputSize(e.in))
@@ -82,6 +91,25 @@ func (c *loadCmd) Run(e *env) error {
 		return nil
 	})
 }
+
+// tableOps yields the contents of table files. Its errors are inputErrors.
+func tableOps(paths []string) iter.Seq2[sift.Op, error] {
+	return func(yield func(sift.Op, error) bool) {
+		for op, err := range sift.TableOps(paths...) {
+			if err != nil {
+				err = &inputError{err}
+			}
+			if !yield(op, err) {
+				return
+			}
+		}
+	}
+}
+
+// inputError is an error of a file that a command reads, not of the database.
+type inputError struct{ error }
+
+func (e *inputError) Unwrap() error { return e.error }
 
 // inputSize returns the size of the input, -1 if it is unknown.
 func inputSize(in io.Reader) int64 {
@@ -135,6 +163,7 @@ func (l *loader) ops(progress func()) iter.Seq2[sift.Op, error] {
 // all lines before the bad one have been stored.
 func (l *loader) batch() (more bool, err error) {
 	l.b.Reset()
+	before := l.in.line
 	more = true
 	for more && err == nil && l.b.Size() < loadBatchBytes {
 		var line []byte
@@ -151,7 +180,10 @@ func (l *loader) batch() (more bool, err error) {
 		}
 	}
 	// NoSync, since closing the database syncs.
-	return more, errors.Join(l.db.Write(&l.b, sift.NoSync), err)
+	if werr := l.db.Write(&l.b, sift.NoSync); werr != nil {
+		err = errors.Join(fmt.Errorf("%w after line %d", werr, before), err)
+	}
+	return more, err
 }
 
 // add puts a line into the batch.

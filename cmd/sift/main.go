@@ -228,6 +228,7 @@ func (e *env) withDB(dir string, o sift.Options, fn func(db *sift.DB) error) (er
 		case cerr == nil:
 		case err == nil || isBrokenPipe(err): // a closed pipe is not a failure
 			err = cerr
+		case strings.Contains(err.Error(), cerr.Error()): // a write has failed with the same error
 		default:
 			err = errors.Join(err, cerr)
 		}
@@ -235,10 +236,16 @@ func (e *env) withDB(dir string, o sift.Options, fn func(db *sift.DB) error) (er
 	return hint(fn(db), dir)
 }
 
-// hint adds advice to an error that reports damage, unless the error itself says what to do.
+// hint adds advice to an error that reports damage of the database, unless the error itself says
+// what to do.
 func hint(err error, dir string) error {
-	if err == nil || !errors.Is(err, sift.ErrCorruption) || errors.Is(err, manifest.ErrNothingToRepair) {
+	switch {
+	case err == nil || !errors.Is(err, sift.ErrCorruption):
 		return err
+	case errors.Is(err, manifest.ErrNothingToRepair) || errors.As(err, new(*inputError)):
+		return err
+	case errors.As(err, new(*filterDamage)):
+		return fmt.Errorf("%w\n\"sift check %s\" lists all damage, \"sift filter build %s\" rebuilds damaged filters", err, dir, dir)
 	}
 	return fmt.Errorf("%w\n\"sift check %s\" lists all damage, \"sift repair %s\" rebuilds what can be read", err, dir, dir)
 }

@@ -55,6 +55,9 @@ func (c *statsCmd) Run(e *env) error {
 		if total.unusable > 0 {
 			fmt.Fprintf(e.out, "filters not in use    %s (see sift filter stats)\n", count(total.unusable))
 		}
+		if total.partial > 0 {
+			fmt.Fprintf(e.out, "filters partly in use %s (see sift filter stats)\n", count(total.partial))
+		}
 		fmt.Fprintf(e.out, "memory when open      %s: filters %s, indexes %s, memtables %s\n",
 			size(m.Memory.Total()), size(m.Memory.Filters), size(m.Memory.Indexes), size(m.Memory.Memtables))
 		if c.Tables {
@@ -80,21 +83,32 @@ func orDamage(err error, tables []sift.TableMetrics) error {
 func damage(tables []sift.TableMetrics) error {
 	const most = 10
 	var errs []error
+	onlyFilters := true
 	for i := range tables {
 		err := tables[i].Err
-		if err == nil && errors.Is(tables[i].FilterErr, sift.ErrCorruption) {
+		if err != nil {
+			onlyFilters = false
+		} else if errors.Is(tables[i].FilterErr, sift.ErrCorruption) {
 			err = tables[i].FilterErr
 		}
-		if err == nil {
-			continue
+		switch {
+		case err == nil || len(errs) > most:
+		case len(errs) == most:
+			errs = append(errs, errors.New("and more"))
+		default:
+			errs = append(errs, err)
 		}
-		if len(errs) == most {
-			return errors.Join(append(errs, errors.New("and more"))...)
-		}
-		errs = append(errs, err)
+	}
+	if onlyFilters && len(errs) > 0 {
+		return &filterDamage{errors.Join(errs...)}
 	}
 	return errors.Join(errs...)
 }
+
+// filterDamage is damage of filters only: the tables' entries can be read.
+type filterDamage struct{ error }
+
+func (d *filterDamage) Unwrap() error { return d.error }
 
 // json prints the statistics as JSON.
 func (c *statsCmd) json(e *env, m *sift.Metrics, tables []sift.TableMetrics, levels []tableSum, total *tableSum) error {
@@ -145,15 +159,30 @@ func filterName(m *sift.TableMetrics) string {
 	switch {
 	case m.Err != nil:
 		return "unreadable"
+	case partlyInUse(m):
+		return "partly in use"
 	case m.FilterErr != nil:
 		return "not in use"
 	}
 	return m.FilterPolicy
 }
 
+// partlyInUse reports whether a part of the table's filter is damaged, so that only the units
+// before it are in use.
+func partlyInUse(m *sift.TableMetrics) bool { return m.FilterErr != nil && m.FilterBytes > 0 }
+
+// filterUnits writes how many of the table's filter units are in use.
+func filterUnits(m *sift.TableMetrics) string {
+	if partlyInUse(m) { // FilterUnits counts the intact ones only
+		return fmt.Sprintf("%g/?", m.HeldUnits)
+	}
+	return fmt.Sprintf("%g/%d", m.HeldUnits, m.FilterUnits)
+}
+
 // tableSum adds up tables.
 type tableSum struct {
-	tables, filters, unusable     int
+	tables, filters               int
+	unusable, partial             int // filters not in use, and those partly in use
 	bytes, filterBytes            uint64
 	keys, deletions, filteredKeys uint64
 	unknownKeys, unknownDeletions bool    // a table does not record its number
@@ -168,7 +197,10 @@ func (s *tableSum) add(m *sift.TableMetrics) {
 	s.deletions += m.Deletions
 	s.unknownKeys = s.unknownKeys || m.Keys == 0
 	s.unknownDeletions = s.unknownDeletions || m.Entries == 0
-	if m.FilterErr != nil {
+	switch {
+	case partlyInUse(m):
+		s.partial++
+	case m.FilterErr != nil:
 		s.unusable++
 	}
 	if m.FilterBytes == 0 {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -182,6 +183,106 @@ func TestStatsOfDamage(t *testing.T) {
 		if r := runSift(t, "", args...); r.status != statusFailed || r.out == "" || !strings.Contains(r.err, "000005.ldb") {
 			t.Errorf("%q: status %d, stderr %q", args, r.status, r.err)
 		}
+	}
+}
+
+// flipFilter inverts a byte of the last unit of the filter of a table.
+func flipFilter(t *testing.T, path string) {
+	t.Helper()
+	offset := -1
+	for line := range strings.Lines(mustSift(t, "", "dump", "--json", path)) {
+		if b := decode(t, line); b["type"] == "block" && strings.HasPrefix(fmt.Sprint(b["name"]), "fullfilter.") {
+			offset = int(b["offset"].(float64))
+		}
+	}
+	table, err := os.ReadFile(path)
+	if err != nil || offset < 0 {
+		t.Fatal(offset, err)
+	}
+	table[offset+100] ^= 0xff
+	if err := os.WriteFile(path, table, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDamagedFilter checks what commands say of a damaged filter: how much of it is in use, what
+// that saves, and that a build mends it.
+func TestDamagedFilter(t *testing.T) {
+	for _, c := range []struct {
+		lines       int // 30,000 keys have a filter of three units
+		row, filter string
+		partial     bool
+	}{
+		{1000, `(?m)^1 +000004  not in use +- +- +- +- +- +1\.00$`, "filters not in use    1 ", false},
+		{30000, `(?m)^1 +000004  partly in use +2/\? .* 0\.391% .* 0\.0039$`, "filters partly in use 1 ", true},
+	} {
+		db := filepath.Join(t.TempDir(), "db")
+		mustSift(t, lines(c.lines), "load", "--sorted", db)
+		path := filepath.Join(db, "000004.ldb")
+		flipFilter(t, path)
+		for _, command := range []string{"stats", "tables", "filter stats", "filter plan --memory 1MiB"} {
+			r := runSift(t, "", append(strings.Fields(command), db)...)
+			if r.status != statusFailed || !strings.Contains(r.err, `"sift filter build `+db) || strings.Contains(r.err, "sift repair") {
+				t.Errorf("%s: %+v", command, r)
+			}
+			for line := range strings.Lines(r.err) {
+				if strings.Count(line, path) > 1 {
+					t.Errorf("%s names the file twice: %s", command, line)
+				}
+			}
+			if command == "stats" && !strings.Contains(r.out, c.filter) {
+				t.Errorf("no %q in\n%s", c.filter, r.out)
+			}
+			if command == "filter stats" && !regexp.MustCompile(c.row).MatchString(r.out) {
+				t.Errorf("no %s in\n%s", c.row, r.out)
+			}
+		}
+		stats := decode(t, runSift(t, "", "filter", "stats", "--json", db).out)
+		table := stats["tables"].([]any)[0].(map[string]any)
+		if table["filterUnits"] != nil || stats["wastedReads"] != table["wastedReads"] || c.partial && table["wastedReads"] != table["fpr"] {
+			t.Errorf("filter stats prints %v", stats)
+		}
+		runSift(t, "", "filter", "build", db) // it may warn of the damage
+		mustSift(t, "", "check", db)
+	}
+}
+
+// TestCheckCounts checks that check prints no count that it does not know because of a fault.
+func TestCheckCounts(t *testing.T) {
+	flip := func(t *testing.T, path string, offset int) {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		content[(offset+len(content))%len(content)] ^= 0xff
+		if err := os.WriteFile(path, content, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		name          string
+		damage        func(t *testing.T, db string)
+		text          string // what follows the size of the table
+		filters, logs any
+	}{
+		{"block", func(t *testing.T, db string) { flip(t, filepath.Join(db, "000005.ldb"), 10) }, ", 1 with a filter; 1 log\n", 1.0, 1.0},
+		{"filter", func(t *testing.T, db string) { flipFilter(t, filepath.Join(db, "000005.ldb")) }, ", 0 with a filter; 1 log\n", 0.0, 1.0},
+		{"footer", func(t *testing.T, db string) { flip(t, filepath.Join(db, "000005.ldb"), -1) }, "; 1 log\n", nil, 1.0},
+		{"CURRENT", func(t *testing.T, db string) { flip(t, filepath.Join(db, "CURRENT"), 0) }, "\n", nil, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			db := filepath.Join(t.TempDir(), "db")
+			mustSift(t, lines(1000), "load", db)
+			c.damage(t, db)
+			r := runSift(t, "", "check", db)
+			if !regexp.MustCompile(`\n1 table of [\d.]+KiB`+c.text+"$").MatchString(r.out) || r.status != statusFailed {
+				t.Errorf("check: %+v", r)
+			}
+			check := decode(t, runSift(t, "", "check", "--json", db).out)
+			if check["tables"] != 1.0 || check["filters"] != c.filters || check["logs"] != c.logs || check["entries"] != nil || check["keys"] != nil {
+				t.Errorf("check --json: %v", check)
+			}
+		})
 	}
 }
 

@@ -20,10 +20,19 @@ func (*warnings) Enabled(_ context.Context, level slog.Level) bool { return leve
 func (h *warnings) Handle(_ context.Context, r slog.Record) error {
 	var b strings.Builder
 	b.WriteString("sift: warning: " + r.Message)
+	cause := ""
 	r.Attrs(func(a slog.Attr) bool {
 		if a.Key == "err" {
-			fmt.Fprintf(&b, ": %v", a.Value)
-		} else {
+			cause = a.Value.String()
+		}
+		return true
+	})
+	r.Attrs(func(a slog.Attr) bool {
+		switch {
+		case a.Key == "err":
+			b.WriteString(": " + cause)
+		case a.Key == "path" && strings.Contains(cause, a.Value.String()): // the cause names the file
+		default:
 			fmt.Fprintf(&b, ", %s %v", a.Key, a.Value)
 		}
 		return true

@@ -19,6 +19,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/siftdb/sift/internal/memlimit"
 	"github.com/siftdb/sift/internal/redisbloom"
 )
 
@@ -72,16 +73,18 @@ type Config struct {
 	Fsync Fsync
 	// Layout is the layout of new Bloom filters. Default: redisbloom.Redis.
 	Layout redisbloom.Layout
-	// FilterBytes bounds the memory of all filters. Default: 1 GiB.
+	// FilterBytes bounds the memory of all filters. Default: that of MemoryLimits.Filters.
 	FilterBytes int64
 	// RequestBytes bounds the memory of requests that are being received, replies that are being
 	// sent, queued transactions and their changes, and watched keys, of all clients together. The
 	// first 1 KiB of each client's requests and the first 32 KiB of its replies do not count.
-	// Including garbage, the process takes up to twice this. Default: 256 MiB.
+	// Including garbage, the process takes up to twice this. Default: 256 MiB, or an eighth of the
+	// memory that the process may use, if it may use less than 1 GiB.
 	RequestBytes int64
 	// LimitMemory makes the server set the garbage collector's memory limit, which applies to the
-	// whole process, to what filters, the store, clients and their requests and replies take. Only
-	// one server in a process may set it. Closing the server restores the previous limit.
+	// whole process, to what filters, the store, clients and their requests and replies take, or to
+	// seven eighths of the memory of the container or machine if that is less. Only one server in a
+	// process may set it. Closing the server restores the previous limit.
 	LimitMemory bool
 	// MaxClients bounds the connections. Default: 10000.
 	MaxClients int
@@ -139,8 +142,9 @@ func (c Config) resolve() (Config, error) {
 	if c.Addr == "" {
 		c.Addr = "127.0.0.1:6380"
 	}
-	def(&c.FilterBytes, 1<<30)
-	def(&c.RequestBytes, 256<<20)
+	memory := memlimit.Bytes()
+	def(&c.FilterBytes, MemoryLimits{}.Resolve(memory).Filters)
+	def(&c.RequestBytes, defaultBytes(memory, 256<<20, 4*garbageFactor))
 	if c.MaxClients == 0 {
 		c.MaxClients = 10000
 	}
