@@ -54,8 +54,9 @@ type Config struct {
 	HTTPAddr string
 	// FilterBytes bounds the memory of all filters; default: 1 GiB. RequestBytes bounds that of
 	// requests, replies, queued transactions and watched keys of all clients; default: 256 MiB.
-	// MaxClients bounds the connections; default: 10000. MaxBulkBytes bounds an argument, and thus a
-	// value; default and maximum: 8 MiB.
+	// Both defaults are an eighth of the memory that the process may use if that is less than
+	// 1 GiB. MaxClients bounds the connections; default: 10000. MaxBulkBytes bounds an argument,
+	// and thus a value; default and maximum: 8 MiB.
 	FilterBytes, RequestBytes int64
 	MaxClients, MaxBulkBytes  int
 	// DB configures the databases, which share a block cache of CacheBytes, by default 64 MiB;
