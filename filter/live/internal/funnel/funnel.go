@@ -9,7 +9,6 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/cespare/xxhash/v2"
 	"github.com/twmb/murmur3"
 )
 
@@ -105,23 +104,21 @@ func (k *Key[T]) Append(dst []byte, v T) []byte {
 	return append(dst, k.integer(&buf, v)...)
 }
 
-// Sum64 is XXH64, seed 0, of the bytes of v. Saved filters depend on it.
-func (k *Key[T]) Sum64(v T) uint64 {
+// sum64Slow is Sum64 for types other than strings and byte slices.
+func (k *Key[T]) sum64Slow(v T) uint64 {
 	switch k.how {
-	case reflect.String:
-		return xxhash.Sum64String(*(*string)(unsafe.Pointer(&v)))
-	case reflect.Slice:
-		return xxhash.Sum64(*(*[]byte)(unsafe.Pointer(&v)))
+	case reflect.Int64, reflect.Uint64:
+		return sum64Of8(*(*uint64)(unsafe.Pointer(&v)))
 	case reflect.Invalid:
 		p := buffers.Get().(*[]byte)
 		b := k.append((*p)[:0], v)
-		h := xxhash.Sum64(b)
+		h := sum64(b)
 		*p = b[:0]
 		buffers.Put(p)
 		return h
 	}
 	var buf [8]byte
-	return xxhash.Sum64(k.integer(&buf, v))
+	return sum64(k.integer(&buf, v))
 }
 
 // Sum128 is MurmurHash3 x64 128, seed 0, of the bytes of v, as in Guava.
@@ -167,12 +164,3 @@ func (k *Key[T]) integer(buf *[8]byte, v T) []byte {
 }
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 64); return &b }}
-
-// Mix is a bijection in which every bit of the input changes half of the output
-// (David Stafford's variant 13 of the finalizer of MurmurHash3). Saved filters
-// depend on it.
-func Mix(h uint64) uint64 {
-	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
-	h = (h ^ h>>27) * 0x94d049bb133111eb
-	return h ^ h>>31
-}
