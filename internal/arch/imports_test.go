@@ -49,7 +49,7 @@ var allowed = []struct {
 	{"internal/arch", nil},
 	{"internal/redisbloom", nil},
 	{"internal/goredis", nil},
-	{"internal/serve", []string{"", "internal/bytesize", "internal/redisbloom", "internal/serve/..."}},
+	{"internal/serve", []string{"", "internal/bytesize", "internal/memlimit", "internal/redisbloom", "internal/serve/..."}},
 	{"internal/serve/resp", nil},
 	{"internal/serve/servebench", nil},
 	{"", []string{"filter", "memtable", "sstable", "internal/..."}},
