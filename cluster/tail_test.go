@@ -332,8 +332,7 @@ func TestTailCommitWords(t *testing.T) {
 	if err := os.WriteFile(paths[0], data, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	l, err = tryTail(t, dir)
-	if !errors.Is(err, wal.ErrCorrupt) {
+	if _, err := tryTail(t, dir); !errors.Is(err, wal.ErrCorrupt) {
 		t.Errorf("the log opens: %v", err)
 	}
 }

@@ -115,7 +115,7 @@ func TestClonesAreInSlabs(t *testing.T) {
 		case *fuse8Filter:
 			return &f.f.Fingerprints[0]
 		case *bitsAndBloomsFilter:
-			return (*byte)(unsafe.Pointer(&f.f.BitSet().Bytes()[0]))
+			return (*byte)(unsafe.Pointer(&f.f.BitSet().Words()[0]))
 		case *floorFilter:
 			return &f.lines[0]
 		}

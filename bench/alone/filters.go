@@ -295,7 +295,7 @@ func (f *bitsAndBloomsFilter) mayContain(key []byte) bool { return f.f.Test(key)
 func (f *bitsAndBloomsFilter) bits() int64 { return int64(f.f.Cap()) }
 
 func (f *bitsAndBloomsFilter) clone() (built, error) {
-	words := cloneSlice(f.f.BitSet().Bytes())
+	words := cloneSlice(f.f.BitSet().Words())
 	return &bitsAndBloomsFilter{bitsandblooms.FromWithM(words, f.f.Cap(), f.f.K())}, nil
 }
 
