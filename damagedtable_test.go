@@ -233,6 +233,20 @@ func TestRepairDisk(t *testing.T) {
 	}
 }
 
+// firstBlock returns the first data block of a table.
+func firstBlock(t *testing.T, table []byte) sstable.DataBlockInfo {
+	t.Helper()
+	r, err := sstable.NewReader(bytes.NewReader(table), int64(len(table)), &sstable.ReaderOptions{IgnoreFilter: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := r.DataBlock(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info
+}
+
 // misplaced returns options for a database of one table with the keys a, b and c, of which b has become
 // another one, with a right checksum.
 func misplaced(t *testing.T, b byte) *Options {
@@ -252,14 +266,7 @@ func misplaced(t *testing.T, b byte) *Options {
 	path := db.state.Load().version.Levels[0][0].Handle.(*table).path
 	mustClose(t, db)
 	data := readFile(t, mem, path)
-	r, err := sstable.NewReader(bytes.NewReader(data), int64(len(data)), &sstable.ReaderOptions{IgnoreFilter: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	info, err := r.DataBlock(0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := firstBlock(t, data)
 	end := info.Offset + info.Length
 	data[bytes.IndexByte(data[:end], 'b')] = b
 	binary.LittleEndian.PutUint32(data[end+1:], base.Checksum(data[info.Offset:end], data[end:end+1]))
@@ -326,14 +333,7 @@ func TestIterUnknownKind(t *testing.T) {
 	c.Uvarint()
 	c.Uvarint()
 	blocks := [][2]uint64{{0, 0}, {c.Uvarint(), c.Uvarint()}}
-	r, err := sstable.NewReader(bytes.NewReader(data), int64(len(data)), &sstable.ReaderOptions{IgnoreFilter: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	info, err := r.DataBlock(0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := firstBlock(t, data)
 	blocks[0] = [2]uint64{info.Offset, info.Length}
 	for _, b := range blocks {
 		end := b[0] + b[1]

@@ -22,7 +22,7 @@ const (
 // retries paces failing flushes, or compactions, and the logging of their errors. Only the goroutine
 // that performs them uses it, apart from soon, which background.mu guards.
 type retries struct {
-	failed int       // number of consecutive failures
+	failed int       // number of failures since a retry has succeeded
 	due    time.Time // the time of the next attempt
 	early  time.Time // the time of the next attempt if soon is set
 	soon   bool      // a caller has got the error: pause only for retryDelay
