@@ -3,7 +3,7 @@
 // filter.
 //
 //	Bloom        additions and lookups; lock-free; reads and writes Guava's files
-//	Scalable     a Bloom that grows and stays below its FPR at any size
+//	Scalable     a Bloom that grows and stays below its FPR
 //	Counting     a Bloom with deletion, at four times the memory
 //	Cuckoo       deletes and counts, at about the memory of a Bloom
 //	Pair         one Bloom for added, one for deleted elements: cheap, but see its comment

@@ -3,6 +3,7 @@ package live
 import (
 	"bytes"
 	"errors"
+	"io"
 	"math"
 	"sync/atomic"
 	"testing"
@@ -193,5 +194,59 @@ func TestCloneFullGenerations(t *testing.T) {
 	}
 	if rate := c.FPR(); rate > 2*fpr {
 		t.Errorf("the copy has an FPR of %v", rate)
+	}
+}
+
+// addingWriter calls add before it writes the header of a Generations.
+type addingWriter struct {
+	bytes.Buffer
+	add func()
+}
+
+func (w *addingWriter) Write(b []byte) (int, error) {
+	if len(b) == recordSize && recordKind(b[9]) == kindGenerations {
+		w.add()
+	}
+	return w.Buffer.Write(b)
+}
+
+// TestGenerationsCountWhileSaving checks that the FPR stays below its limit if a filter, also that
+// of a Dedup with a window, is saved and read again and again, and elements are added during each
+// save.
+func TestGenerationsCountWhileSaving(t *testing.T) {
+	const items, fpr = 300, 0.01
+	for name, f := range map[string]interface {
+		Adder[string]
+		FPR() float64
+		io.WriterTo
+		io.ReaderFrom
+	}{
+		"Generations": must(NewGenerations(GenerationsOptions[string]{Items: items, FPR: fpr})),
+		"Dedup":       must(NewDedup(DedupOptions[string]{Items: items, FPR: fpr, Window: true})),
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := 0
+			add := func(k int) {
+				for range k {
+					f.Add(member(n))
+					n++
+				}
+			}
+			for range 50 {
+				add(10)
+				w := &addingWriter{add: func() { add(items / 4) }} // three quarters of one of four filters
+				must(f.WriteTo(w))
+				kept := n - items/4
+				must(f.ReadFrom(w))
+				for i := kept - 10; i < kept; i++ {
+					if !f.MayContain(member(i)) {
+						t.Fatalf("%d is lost", i)
+					}
+				}
+			}
+			if p := f.FPR(); p > 2*fpr {
+				t.Errorf("the FPR is %v, the limit %v", p, fpr)
+			}
+		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -13,9 +14,11 @@ import (
 // WriteTo writes the filter in the format that ReadGenerations and ReadFrom read. It
 // includes the times, so elements are forgotten when they would have been without a
 // restart. It includes all elements whose Add has returned; one that is added meanwhile
-// may be missing.
+// may be missing. It needs the memory for a copy of the newest filter.
 func (g *Generations[T]) WriteTo(w io.Writer) (int64, error) {
 	r := g.current()
+	filters := slices.Clone(r.filters)
+	filters[0] = filters[0].Clone() // before the count, which then covers its elements
 	return writeParts(w, record{
 		kind:     kindGenerations,
 		scheme:   g.o.Scheme,
@@ -26,7 +29,7 @@ func (g *Generations[T]) WriteTo(w io.Writer) (int64, error) {
 		items:    g.o.Items,
 		fpr:      math.Float64bits(g.o.FPR),
 		growth:   uint64(g.count),
-	}, []uint64{uint64(g.each), uint64(r.until), r.used.Load()}, r.filters...)
+	}, []uint64{uint64(g.each), uint64(r.until), r.used.Load()}, filters...)
 }
 
 // ReadFrom replaces the filter with one that WriteTo wrote, which may have other parameters; see

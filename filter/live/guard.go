@@ -237,7 +237,8 @@ func (g *Guard[K, V]) Learn(ctx context.Context, key K) error {
 func (g *Guard[K, V]) Trust() { g.trusted.Store(true) }
 
 // LearnAll adds all keys to the filter and then calls Trust. On an error it stops and does not call
-// Trust. Without a filter it does nothing.
+// Trust. It ends with ctx only if the sequence or the filter does. Without a filter it does
+// nothing.
 func (g *Guard[K, V]) LearnAll(ctx context.Context, keys iter.Seq2[K, error]) error {
 	if g.keys == nil {
 		return nil

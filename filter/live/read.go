@@ -17,9 +17,6 @@ func Read[T any](r io.Reader, o ReadOptions[T]) (Filter[T], error) {
 	return readAny(newSource(r, o.MaxBytes, key.Kind()), key)
 }
 
-// maxDepth bounds how deep filters nest.
-const maxDepth = 4
-
 // readAny reads the next filter, of any kind.
 func readAny[T any](s *source, key funnel.Key[T]) (Filter[T], error) {
 	kind, err := peekKind(s)
@@ -27,11 +24,9 @@ func readAny[T any](s *source, key funnel.Key[T]) (Filter[T], error) {
 		return nil, err
 	}
 	f := emptyOf(kind, key)
-	if f == nil || s.depth == maxDepth {
+	if f == nil {
 		return nil, formatError("a %v, which cannot be read here", kind)
 	}
-	s.depth++
-	defer func() { s.depth-- }()
 	if err := f.read(s); err != nil {
 		return nil, err
 	}

@@ -42,7 +42,7 @@ import (
 //	                the newest is replaced, in Unix
 //	                nanoseconds; elements in it
 //	7  Dedup        seen, dropped, loss (a float64)    a Bloom or a Generations
-//	8  Sharded      none                               one for each shard
+//	8  Sharded      none                               one for each shard, no Sharded
 //	9  Layered      for each layer 0 if hot, 1 if      the layers; a cold one in the format
 //	                cold; plus 2 if there is a         of Cold; a recent filter before the
 //	                recent filter                      layer that it belongs to

@@ -250,13 +250,10 @@ func TestReadAnyKind(t *testing.T) {
 	}
 	nested := must(Build(must(Parse("sharded(shards=2,of=bloom(items=10,fpr=0.1))")), BuildOptions[string]{}))
 	form := must(nested.MarshalBinary())
-	for range 6 { // a shard that is a Sharded, and so on
-		outer := appendRecord(nil, record{kind: kindSharded, elements: 1, hashes: 1})
-		outer = binary.LittleEndian.AppendUint64(outer, xxhash.Sum64(nil))
-		form = append(outer, form...)
-	}
-	if _, err := Read(bytes.NewReader(form), ReadOptions[string]{}); !isFormat(err) {
-		t.Errorf("deeply nested filters: %v", err)
+	outer := appendRecord(nil, record{kind: kindSharded, elements: 1, hashes: 1})
+	outer = binary.LittleEndian.AppendUint64(outer, xxhash.Sum64(nil))
+	if _, err := Read(bytes.NewReader(append(outer, form...)), ReadOptions[string]{}); !isFormat(err) {
+		t.Errorf("a shard that is a Sharded: %v", err)
 	}
 }
 

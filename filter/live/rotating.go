@@ -22,13 +22,14 @@ type RotatingOptions[T any] struct {
 	// Source returns all elements, such as the rows of a table, from the start on each
 	// call. An error ends the rebuild, and the old filter stays in use.
 	Source func(ctx context.Context) iter.Seq2[T, error]
-	// Count, if not nil, is called before a rebuild and returns about how many elements
-	// the source has. Without it, the number of elements in the last rebuild is used.
+	// Count, if not nil, is called before a rebuild and returns about how many elements the source
+	// has. Without it, the number of elements in the last successful rebuild is used.
 	Count func(ctx context.Context) (uint64, error)
 	// Every, if not zero, is the interval at which Run rebuilds.
 	Every time.Duration
-	// MaxFPR, if not zero, makes Run rebuild when the FPR has risen above it because
-	// more elements were added than the filter was made for.
+	// MaxFPR, if not zero, makes Run rebuild when the FPR has risen above it because more elements
+	// were added than the filter was made for. The new filter is made for the elements of the old
+	// one, and for those of the last successful rebuild, even if Count returns fewer.
 	MaxFPR float64
 	// Check is the interval at which Run checks the FPR, which reads the whole filter;
 	// a minute if zero.
@@ -58,6 +59,7 @@ type Rotating[T any] struct {
 	mu       sync.Mutex // held during a rebuild
 	progress atomic.Pointer[RotatingProgress]
 	added    atomic.Uint64 // by the rebuild under way
+	last     atomic.Uint64 // elements in the last successful rebuild; Items before
 }
 
 // rotation is the current filter and the one being built, if any. Until its size is
@@ -124,6 +126,7 @@ func NewRotating[T any](o RotatingOptions[T]) (*Rotating[T], error) {
 		return nil, err
 	}
 	r.state.Store(&rotation[T]{current: first})
+	r.last.Store(o.Items)
 	r.progress.Store(&RotatingProgress{Expected: o.Items})
 	return r, nil
 }
@@ -195,10 +198,10 @@ func (r *Rotating[T]) MemoryBytes() int { return r.Current().MemoryBytes() }
 // not copy a rebuild under way.
 func (r *Rotating[T]) Clone() *Rotating[T] {
 	c := &Rotating[T]{o: r.o}
-	p := r.Progress()
-	current := r.Current().Clone()
-	c.state.Store(&rotation[T]{current: current})
-	c.progress.Store(&RotatingProgress{Expected: p.Expected})
+	last := r.last.Load()
+	c.state.Store(&rotation[T]{current: r.Current().Clone()})
+	c.last.Store(last)
+	c.progress.Store(&RotatingProgress{Expected: last})
 	return c
 }
 
@@ -259,8 +262,11 @@ func (r *Rotating[T]) Progress() RotatingProgress {
 
 // Rebuild makes a new filter of the elements in the source and those that are added meanwhile, and
 // replaces the old one with it. After an error the old one stays in use. If another Rebuild is in
-// progress, Rebuild first waits for it.
-func (r *Rotating[T]) Rebuild(ctx context.Context) (err error) {
+// progress, Rebuild first waits for it, even if ctx ends meanwhile.
+func (r *Rotating[T]) Rebuild(ctx context.Context) (err error) { return r.rebuild(ctx, 0) }
+
+// rebuild is Rebuild for a source that is expected to have at least a number of elements.
+func (r *Rotating[T]) rebuild(ctx context.Context, atLeast uint64) (err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := *r.progress.Load()
@@ -276,15 +282,16 @@ func (r *Rotating[T]) Rebuild(ctx context.Context) (err error) {
 		if err == nil {
 			end.Rebuilds++
 			end.Expected = n
+			r.last.Store(n)
 		}
 		r.progress.Store(&end)
 	}()
-	n, err = r.build(ctx)
+	n, err = r.build(ctx, atLeast)
 	return err
 }
 
 // build builds the new filter. It returns the number of elements in the source.
-func (r *Rotating[T]) build(ctx context.Context) (n uint64, err error) {
+func (r *Rotating[T]) build(ctx context.Context, atLeast uint64) (n uint64, err error) {
 	old := r.state.Load().current
 	early := new(additions)
 	r.state.Store(&rotation[T]{current: old, early: early})
@@ -294,17 +301,20 @@ func (r *Rotating[T]) build(ctx context.Context) (n uint64, err error) {
 			r.state.Store(&rotation[T]{current: old})
 		}
 	}()
-	p := *r.progress.Load()
+	expected := r.last.Load()
 	if r.o.Count != nil {
-		if p.Expected, err = r.o.Count(ctx); err != nil {
+		if expected, err = r.o.Count(ctx); err != nil {
 			return 0, err
 		}
-		r.progress.Store(&p)
 	}
+	p := *r.progress.Load()
+	p.Expected = max(expected, atLeast)
+	r.progress.Store(&p)
 	next, err := r.newFilter(p.Expected + p.Expected/4)
 	if err != nil {
 		return 0, err
 	}
+	next.key = old.key // a Sharded may have set it
 	r.state.Store(&rotation[T]{current: old, next: next})
 	early.addTo(&next.table)
 	for v, err := range r.o.Source(ctx) {
@@ -339,6 +349,7 @@ func (r *Rotating[T]) Run(ctx context.Context) error {
 		check = t.C
 	}
 	for {
+		atLeast := uint64(0)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -347,21 +358,26 @@ func (r *Rotating[T]) Run(ctx context.Context) error {
 			if r.Current().FPR() <= r.o.MaxFPR {
 				continue
 			}
-			r.expectMore()
+			atLeast = r.known()
 		}
-		r.Rebuild(ctx)
+		r.rebuild(ctx, atLeast)
 	}
 }
 
-// expectMore makes the next filter large enough for the elements of the current one.
-func (r *Rotating[T]) expectMore() {
+// known returns the number of elements in the current filter, or in the last successful rebuild if
+// that is larger. How many are in a saturated filter is unknown until a rebuild has read them.
+func (r *Rotating[T]) known() uint64 {
+	n := r.Current().ApproxCount()
+	if n > maxBits { // saturated
+		n = 0
+	}
+	return max(n, r.last.Load())
+}
+
+// useKey waits for a rebuild under way. It replaces the filter instead of changing its key, since
+// others may be using it.
+func (r *Rotating[T]) useKey(key funnel.Key[T]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p := *r.progress.Load()
-	n := r.Current().ApproxCount()
-	if n > maxBits { // saturated: unknown
-		n = 2 * p.Expected
-	}
-	p.Expected = max(p.Expected, n)
-	r.progress.Store(&p)
+	r.state.Store(&rotation[T]{current: &Bloom[T]{key, r.Current().table}})
 }

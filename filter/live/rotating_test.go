@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"math"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -144,36 +146,43 @@ func TestRotatingLosesNothing(t *testing.T) {
 	}
 }
 
+// waitFor fails the test if a condition does not become true.
+func waitFor(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for range 2000 {
+		if cond() {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Errorf("timeout: %s", what)
+}
+
+// runRotating starts Run. It returns a function that ends it.
+func runRotating(t *testing.T, r *Rotating[string]) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	return func() {
+		cancel()
+		if err := <-done; err != context.Canceled {
+			t.Errorf("Run: %v", err)
+		}
+	}
+}
+
 func TestRotatingRun(t *testing.T) {
-	wait := func(what string, cond func() bool) {
-		for range 2000 {
-			if cond() {
-				return
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
-		t.Errorf("timeout: %s", what)
-	}
-	run := func(o RotatingOptions[string], s *tableSource) (*Rotating[string], func()) {
-		o.Source = s.scan
-		r := must(NewRotating(o))
-		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan error, 1)
-		go func() { done <- r.Run(ctx) }()
-		return r, func() {
-			cancel()
-			if err := <-done; err != context.Canceled {
-				t.Errorf("Run: %v", err)
-			}
-		}
-	}
 	s := newTableSource(10)
-	r, stop := run(RotatingOptions[string]{Items: 10, FPR: 0.01, Every: 10 * time.Millisecond}, s)
-	wait("rebuilds by time", func() bool { return r.Progress().Rebuilds >= 3 })
+	r := must(NewRotating(RotatingOptions[string]{Items: 10, FPR: 0.01, Every: 10 * time.Millisecond, Source: s.scan}))
+	stop := runRotating(t, r)
+	waitFor(t, "rebuilds by time", func() bool { return r.Progress().Rebuilds >= 3 })
 	stop()
 
 	s = newTableSource(0)
-	r, stop = run(RotatingOptions[string]{Items: 100, FPR: 0.01, MaxFPR: 0.02, Check: 5 * time.Millisecond}, s)
+	r = must(NewRotating(RotatingOptions[string]{
+		Items: 100, FPR: 0.01, MaxFPR: 0.02, Check: 5 * time.Millisecond, Source: s.scan,
+	}))
+	stop = runRotating(t, r)
 	time.Sleep(20 * time.Millisecond)
 	if n := r.Progress().Rebuilds; n != 0 {
 		t.Errorf("%d rebuilds of an empty filter", n)
@@ -182,12 +191,59 @@ func TestRotatingRun(t *testing.T) {
 		s.put(member(i))
 		r.Add(member(i))
 	}
-	wait("a rebuild by fill", func() bool { return r.Progress().Rebuilds >= 1 && r.Current().FPR() < 0.02 })
+	waitFor(t, "a rebuild by fill", func() bool { return r.Progress().Rebuilds >= 1 && r.Current().FPR() < 0.02 })
 	stop()
 	for i := range 5000 {
 		if !r.MayContain(member(i)) {
 			t.Fatalf("%d is lost", i)
 		}
+	}
+}
+
+// TestRotatingCountTooLow checks that the FPR falls below MaxFPR even if Count always returns far
+// too few elements.
+func TestRotatingCountTooLow(t *testing.T) {
+	s := newTableSource(5000)
+	r := must(NewRotating(RotatingOptions[string]{
+		Items: 100, FPR: 0.01, MaxFPR: 0.02, Check: time.Millisecond, Source: s.scan,
+		Count: func(context.Context) (uint64, error) { return 100, nil },
+	}))
+	if err := r.Rebuild(t.Context()); err != nil || r.Current().FPR() < 0.5 {
+		t.Fatalf("%v, the FPR is %v", err, r.Current().FPR())
+	}
+	defer runRotating(t, r)()
+	waitFor(t, "a filter that is large enough", func() bool { return r.Current().FPR() <= 0.02 })
+	if p := r.Progress(); p.Expected != 5000 {
+		t.Errorf("%+v", p)
+	}
+}
+
+// TestRotatingChecksSaturated checks that the next filter does not become larger with each failed
+// rebuild of a saturated one.
+func TestRotatingChecksSaturated(t *testing.T) {
+	const failures = 10
+	var calls atomic.Int64
+	rows := newTableSource(100)
+	r := must(NewRotating(RotatingOptions[string]{
+		Items: 100, FPR: 0.01, MaxFPR: 0.02, Check: time.Millisecond,
+		Source: func(ctx context.Context) iter.Seq2[string, error] {
+			if calls.Add(1) > failures {
+				return rows.scan(ctx)
+			}
+			return func(yield func(string, error) bool) { yield("", errors.New("no connection")) }
+		},
+	}))
+	for i := range 100_000 {
+		r.Add(nonMember(i))
+	}
+	if n := r.ApproxCount(); n != math.MaxUint64 {
+		t.Fatalf("not saturated: %d elements", n)
+	}
+	small := r.MemoryBytes()
+	defer runRotating(t, r)()
+	waitFor(t, "a rebuild", func() bool { return r.Progress().Rebuilds > 0 })
+	if got := r.MemoryBytes(); got > 2*small || calls.Load() <= failures {
+		t.Errorf("%d bytes after %d calls of Source; it was made with %d", got, calls.Load(), small)
 	}
 }
 

@@ -31,7 +31,6 @@ type source struct {
 	left     int64 // bytes of memory that may still be allocated
 	elements funnel.Kind
 	peeked   *record // a header that was read ahead
-	depth    int     // of filters within filters
 }
 
 func newSource(r io.Reader, maxBytes int64, elements funnel.Kind) *source {

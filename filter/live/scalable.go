@@ -15,7 +15,8 @@ type ScalableOptions[T any] struct {
 	// Items is the number of elements that the first link is for; 1,000 if zero.
 	// A good estimate saves memory and time; a bad one is not an error.
 	Items uint64
-	// FPR is the false positive rate that the filter stays below at any size, at least 1e-300.
+	// FPR is the false positive rate that the filter stays below, at least 1e-300. With a Growth of
+	// 1, it does so only up to 64 times Items elements.
 	FPR float64
 	// Growth is the ratio between the sizes of a link and the one before, 1 to 16;
 	// 2 if zero.

@@ -14,12 +14,13 @@ import (
 type ShardedOptions[T any] struct {
 	// Shards is the number of filters, 1 to 65,536.
 	Shards int
-	// Funnel appends the bytes of an element; see BloomOptions. It replaces the Funnel of
-	// the shards, so that an element is hashed only once.
+	// Funnel appends the bytes of an element; see BloomOptions. It replaces the Funnel of the
+	// shards, so that an element is hashed only once. A shard that has elements when it is returned
+	// to NewSharded must have been filled with the same Funnel.
 	Funnel func(dst []byte, v T) []byte
 }
 
-// Sharded splits elements over several filters of any kind F: each element belongs to
+// Sharded splits elements over several filters of any other kind F: each element belongs to
 // one of them. Parallel writers then contend less for cache lines and for the locks of a
 // Counting or a Cuckoo, and each filter can be saved, rebuilt or dropped on its own.
 //
@@ -36,11 +37,7 @@ type ShardedOptions[T any] struct {
 type Sharded[T any, F Filter[T]] struct {
 	key    funnel.Key[T]
 	shards []F
-	ops    []shardOps // nil: each shard hashes elements itself
 }
-
-// shardOps are the operations of a shard on a hash.
-type shardOps interface{ hasher }
 
 // maxShards is far more than there are cores.
 const maxShards = 1 << 16
@@ -48,8 +45,13 @@ const maxShards = 1 << 16
 // keyed is a filter whose funnel can be set.
 type keyed[T any] interface{ useKey(key funnel.Key[T]) }
 
-// NewSharded returns a filter of shards. It calls newShard with the number of each. The shard
-// of an element depends only on the element's bytes and on the number of shards.
+// anySharded is a Sharded with any kind of shards.
+type anySharded interface{ indexOf(sum uint64) int }
+
+// NewSharded returns a filter of shards. It calls newShard with the number of each. The shard of an
+// element depends only on the element's bytes and on the number of shards. So a shard cannot be a
+// Sharded itself: all of its elements would belong to the same one of its filters. That gives an
+// *OptionError.
 func NewSharded[T any, F Filter[T]](o ShardedOptions[T], newShard func(i int) (F, error)) (*Sharded[T, F], error) {
 	if o.Shards < 1 || o.Shards > maxShards {
 		return nil, optionError("Shards", "%d is not in 1..65536", o.Shards)
@@ -64,40 +66,15 @@ func NewSharded[T any, F Filter[T]](o ShardedOptions[T], newShard func(i int) (F
 		if err != nil {
 			return nil, err
 		}
+		switch f := any(shard).(type) {
+		case anySharded:
+			return nil, optionError("newShard", "has returned a Sharded, which cannot be a shard")
+		case keyed[T]:
+			f.useKey(key)
+		}
 		s.shards = append(s.shards, shard)
 	}
-	s.share()
 	return s, nil
-}
-
-// share sets the key of the shards, and the operations on a hash if all shards have them.
-func (s *Sharded[T, F]) share() {
-	s.ops = nil
-	var ops []shardOps
-	for _, f := range s.shards {
-		if k, ok := any(f).(keyed[T]); ok {
-			k.useKey(s.key)
-		}
-		if o, ok := any(f).(shardOps); ok && takesSum(f) {
-			ops = append(ops, o)
-		}
-	}
-	if len(ops) == len(s.shards) {
-		s.ops = ops
-	}
-}
-
-// takesSum reports whether a filter's operations start from the hash that a Sharded computes. Those
-// of Guava's schemes do not, nor do those of another Sharded, which has another funnel and other
-// shards.
-func takesSum(f any) bool {
-	switch f := f.(type) {
-	case interface{ Scheme() Scheme }:
-		return !f.Scheme().guava()
-	case interface{ share() }:
-		return false
-	}
-	return true
 }
 
 func (f *Bloom[T]) useKey(key funnel.Key[T])    { f.key = key }
@@ -147,16 +124,41 @@ func (s *Sharded[T, F]) Len() int { return len(s.shards) }
 // nil for filters that cannot fail.
 func (s *Sharded[T, F]) Add(v T) (isNew bool, err error) {
 	sum := s.key.Sum64(v)
-	i := s.indexOf(sum)
-	if s.ops != nil {
-		switch f := s.ops[i].(type) {
-		case hashAdder:
+	shard := s.shards[s.indexOf(sum)]
+	switch f := any(shard).(type) { // see has
+	case *Bloom[T]:
+		if !f.scheme.guava() {
 			return f.addSum(sum), nil
-		case interface{ addSum(uint64) (bool, error) }:
-			return f.addSum(sum)
 		}
+	case *Counting[T]:
+		return f.addSum(sum), nil
+	case *Scalable[T]:
+		return f.addSum(sum), nil
+	case *Cuckoo[T]:
+		return f.addSum(sum)
 	}
-	return TryAdd(Prober[T](s.shards[i]), v)
+	return TryAdd(Prober[T](shard), v)
+}
+
+// has is MayContain for an element whose hash is sum. The kinds that use this hash themselves get
+// it, so that an element is hashed once. Any other kind gets the element, also one of the caller's
+// that embeds one of these, whose methods may differ. Whether a Bloom gets the hash is decided for
+// each call, since the caller may read a filter of another scheme into a shard.
+func (s *Sharded[T, F]) has(v T, sum uint64) bool {
+	shard := s.shards[s.indexOf(sum)]
+	switch f := any(shard).(type) {
+	case *Bloom[T]:
+		if !f.scheme.guava() {
+			return f.hasSum(sum)
+		}
+	case *Counting[T]:
+		return f.hasSum(sum)
+	case *Scalable[T]:
+		return f.hasSum(sum)
+	case *Cuckoo[T]:
+		return f.hasSum(sum)
+	}
+	return shard.MayContain(v)
 }
 
 // AddMany adds elements until one is rejected; see FallibleAdder.
@@ -165,28 +167,17 @@ func (s *Sharded[T, F]) AddMany(vs []T, isNew []bool) (n int, err error) {
 }
 
 // MayContain calls MayContain of the filter that the element belongs to.
-func (s *Sharded[T, F]) MayContain(v T) bool {
-	sum := s.key.Sum64(v)
-	if i := s.indexOf(sum); s.ops == nil {
-		return s.shards[i].MayContain(v)
-	} else {
-		return s.ops[i].hasSum(sum)
-	}
-}
+func (s *Sharded[T, F]) MayContain(v T) bool { return s.has(v, s.key.Sum64(v)) }
 
 // MayContainMany sets positive[i] to MayContain(vs[i]) for each i, faster than one by
 // one. len(positive) >= len(vs).
 func (s *Sharded[T, F]) MayContainMany(vs []T, positive []bool) {
-	if s.ops != nil {
-		mayContainMany(s.key.Sum64, s, vs, positive)
-		return
-	}
-	for i, v := range vs {
-		positive[i] = s.MayContain(v)
-	}
+	eachBatch(s.key.Sum64, vs, func(at int, sums []uint64) {
+		for i, sum := range sums {
+			positive[at+i] = s.has(vs[at+i], sum)
+		}
+	})
 }
-
-func (s *Sharded[T, F]) hasSum(sum uint64) bool { return s.ops[s.indexOf(sum)].hasSum(sum) }
 
 // ApproxCount is the sum of the filters' counts.
 func (s *Sharded[T, F]) ApproxCount() uint64 {
@@ -263,7 +254,6 @@ func (s *Sharded[T, F]) Clone() *Sharded[T, F] {
 	for _, f := range s.shards {
 		c.shards = append(c.shards, cloneAs(f))
 	}
-	c.share()
 	return c
 }
 
@@ -297,8 +287,7 @@ func (s *Sharded[T, F]) WriteTo(w io.Writer) (int64, error) {
 
 // ReadFrom replaces the filter with one that WriteTo wrote, with shards of the same kind; see
 // Filter. It cannot read shards of a kind that the caller has defined. It reads a shard that is a
-// Rotating as a Bloom, and one that is itself sharded as a Sharded[T, Filter[T]], which F must
-// allow.
+// Rotating as a Bloom, which F must allow.
 func (s *Sharded[T, F]) ReadFrom(r io.Reader) (int64, error) { return readFrom(s, r) }
 
 // MarshalBinary returns what WriteTo writes.
@@ -320,7 +309,6 @@ func (s *Sharded[T, F]) read(src *source) error {
 		return fmt.Errorf("read sharded filter: %w", err)
 	}
 	s.shards = shards
-	s.share()
 	return nil
 }
 
@@ -345,6 +333,13 @@ func readShards[T any, F Filter[T]](src *source, key funnel.Key[T]) ([]F, error)
 	for i := range rec.hashes {
 		if err := src.take(shardOverhead / 8); err != nil {
 			return nil, err
+		}
+		kind, err := peekKind(src)
+		if err == nil && kind == kindSharded {
+			err = formatError("a Sharded")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("shard %d: %w", i, err)
 		}
 		f, err := readAny[T](src, key)
 		if err != nil {

@@ -1,6 +1,10 @@
 package live
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"iter"
 	"math"
 	"sync"
 	"testing"
@@ -54,28 +58,135 @@ func TestSharded(t *testing.T) {
 	}
 }
 
-// TestShardedShards checks that the shards may be Sharded themselves, of filters that hash elements
-// themselves and with another funnel.
+// TestShardedShards checks that a shard cannot be a Sharded: an element is in the same shard on
+// both levels, so each of them would fill only one of its filters.
 func TestShardedShards(t *testing.T) {
-	inner := ShardedOptions[string]{Shards: 2, Funnel: GuavaUTF16}
-	generations := must(NewSharded(ShardedOptions[string]{Shards: 2}, func(int) (Filter[string], error) {
-		return NewSharded(inner, func(int) (*Generations[string], error) {
-			return NewGenerations(GenerationsOptions[string]{Items: 1000, FPR: 1e-6})
+	type embedding struct {
+		*Sharded[string, *Bloom[string]]
+	}
+	for _, wrap := range []func(*Sharded[string, *Bloom[string]]) Filter[string]{
+		func(s *Sharded[string, *Bloom[string]]) Filter[string] { return s },
+		func(s *Sharded[string, *Bloom[string]]) Filter[string] { return embedding{s} },
+	} {
+		_, err := NewSharded(ShardedOptions[string]{Shards: 2}, func(int) (Filter[string], error) {
+			inner, err := NewSharded(ShardedOptions[string]{Shards: 2}, func(int) (*Bloom[string], error) {
+				return New[string](1000, 0.01)
+			})
+			return wrap(inner), err
 		})
-	}))
-	blooms := must(NewSharded(ShardedOptions[string]{Shards: 2}, func(int) (Filter[string], error) {
-		return NewSharded(inner, func(int) (*Bloom[string], error) { return New[string](1000, 1e-6) })
-	}))
-	for _, s := range []*Sharded[string, Filter[string]]{generations, blooms} {
-		positive := make([]bool, 1)
-		for i := range 100 {
-			if isNew, err := s.Add(member(i)); err != nil || !isNew {
-				t.Fatalf("Add: %t, %v", isNew, err)
-			}
-			s.MayContainMany([]string{member(i)}, positive)
-			if !s.MayContain(member(i)) || !positive[0] {
-				t.Fatalf("%d: lost", i)
+		if oe := (*OptionError)(nil); !errors.As(err, &oe) {
+			t.Errorf("a Sharded as a shard: %v", err)
+		}
+	}
+}
+
+// TestShardReadsOtherScheme checks that elements of Guava's filters are found after these were read
+// into the shards of a Sharded of another scheme, and the other way round.
+func TestShardReadsOtherScheme(t *testing.T) {
+	sharded := func(scheme Scheme) *Sharded[string, *Bloom[string]] {
+		return must(NewSharded(ShardedOptions[string]{Shards: 4}, func(int) (*Bloom[string], error) {
+			return NewBloom(BloomOptions[string]{Items: 1000, FPR: 1e-6, Scheme: scheme})
+		}))
+	}
+	for _, schemes := range [][2]Scheme{{Guava, Scattered}, {GuavaMitz32, Blocked}, {Scattered, Guava}} {
+		from, to := sharded(schemes[0]), sharded(schemes[1])
+		for i := range 500 {
+			must(from.Add(member(i)))
+		}
+		for i, f := range to.All() {
+			if err := f.UnmarshalBinary(must(from.shards[i].MarshalBinary())); err != nil {
+				t.Fatal(err)
 			}
 		}
+		vs, positive := make([]string, 1000), make([]bool, 1000)
+		for i := range vs {
+			if vs[i] = member(i); i >= 500 {
+				must(to.Add(vs[i]))
+			}
+		}
+		to.MayContainMany(vs, positive)
+		for i, v := range vs {
+			if !to.MayContain(v) || !positive[i] || !to.Of(v).MayContain(v) {
+				t.Fatalf("%v read into %v: %d is lost", schemes[0], schemes[1], i)
+			}
+		}
+	}
+}
+
+// invertedFilter is a kind that embeds a Bloom and has other answers.
+type invertedFilter struct {
+	*Bloom[string]
+	adds int
+}
+
+func (f *invertedFilter) MayContain(v string) bool { return !f.Bloom.MayContain(v) }
+func (f *invertedFilter) Add(v string) bool {
+	f.adds++
+	return f.Bloom.Add(v)
+}
+
+// TestShardedAsksOtherKinds checks that a Sharded calls the methods of shards whose kind embeds one
+// of this package, not those of the embedded filter.
+func TestShardedAsksOtherKinds(t *testing.T) {
+	s := must(NewSharded(ShardedOptions[string]{Shards: 2}, func(int) (*invertedFilter, error) {
+		return &invertedFilter{Bloom: must(New[string](100, 1e-9))}, nil
+	}))
+	positive := make([]bool, 1)
+	s.MayContainMany([]string{"a"}, positive)
+	if !s.MayContain("a") || !positive[0] {
+		t.Error("MayContain of the embedded Bloom was called")
+	}
+	must(s.Add("a"))
+	if s.MayContain("a") || s.Of("a").adds != 1 {
+		t.Error("Add of the embedded Bloom was called")
+	}
+}
+
+// TestShardedRotating checks that shards that are Rotating use the Sharded's funnel, before and
+// after a rebuild and after they are read again.
+func TestShardedRotating(t *testing.T) {
+	upper := func(dst []byte, v string) []byte { return append(dst, bytes.ToUpper([]byte(v))...) }
+	source := func(context.Context) iter.Seq2[string, error] {
+		return func(yield func(string, error) bool) { yield("rebuilt", nil) }
+	}
+	for name, funnel := range map[string]func([]byte, string) []byte{"none": nil, "another": upper} {
+		t.Run(name, func(t *testing.T) {
+			s := must(NewSharded(ShardedOptions[string]{Shards: 2, Funnel: GuavaUTF16}, func(int) (Filter[string], error) {
+				return NewRotating(RotatingOptions[string]{Items: 1000, FPR: 1e-9, Funnel: funnel, Source: source})
+			}))
+			check := func(when string, n int) {
+				t.Helper()
+				read, err := ReadSharded[string, *Bloom[string]](
+					bytes.NewReader(must(s.MarshalBinary())), ReadOptions[string]{Funnel: GuavaUTF16})
+				if err != nil {
+					t.Fatalf("%s: %v", when, err)
+				}
+				for i := range n {
+					if v := member(i); !s.MayContain(v) || !read.MayContain(v) {
+						t.Fatalf("%s: %d is lost", when, i)
+					}
+				}
+				if s.MayContain(nonMember(1)) || s.MayContain("USER:1") {
+					t.Errorf("%s: another funnel was used", when)
+				}
+			}
+			for i := range 100 {
+				must(s.Add(member(i)))
+			}
+			check("new", 100)
+			s = s.Clone()
+			for _, f := range s.All() {
+				if err := f.(*Rotating[string]).Rebuild(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !s.MayContain("rebuilt") || s.MayContain(member(1)) {
+				t.Error("not rebuilt")
+			}
+			for i := range 100 {
+				must(s.Add(member(i)))
+			}
+			check("rebuilt", 100)
+		})
 	}
 }

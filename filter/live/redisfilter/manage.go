@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -201,19 +202,35 @@ func (s *sender) expire(ctx context.Context, after time.Duration, keys []string)
 	return nil
 }
 
+// anyExists reports whether at least one of the keys exists.
+func (s *sender) anyExists(ctx context.Context, keys ...string) (bool, error) {
+	reqs := make([]*request, len(keys))
+	for i, key := range keys {
+		reqs[i] = &request{key: key, args: []any{"exists", key}}
+	}
+	err := s.send(ctx, false, reqs...)
+	return slices.ContainsFunc(reqs, func(r *request) bool { return r.reply == int64(1) }), err
+}
+
 // Clear removes all elements: it deletes RBloomFilter's bits and keeps its configuration.
 func (f *Redisson[T]) Clear(ctx context.Context) error {
 	return f.sender.send(ctx, true, &request{key: f.name, args: []any{"del", f.name}})
 }
 
-// Rename gives the filter another name, as RBloomFilter.rename does, which f uses from then
-// on. It replaces keys that have the new name. In a cluster both names must be in one slot
-// (name{tag}). No other call may run at the same time.
+// Rename gives the filter another name, as RBloomFilter.rename does, which f uses from then on. It
+// replaces keys that have the new name. In a cluster both names must be in one slot (name{tag}). No
+// other call may run at the same time. If Rename fails although the server has renamed the filter,
+// since the reply was lost, calling it again returns ErrMissing: open the filter by its new name.
 func (f *Redisson[T]) Rename(ctx context.Context, name string) error {
 	if name == f.name { // the script would delete the bits
 		return nil
 	}
 	key := redissonConfigKey(f.name)
+	if there, err := f.sender.anyExists(ctx, key); err != nil {
+		return err
+	} else if !there {
+		return fmt.Errorf("%w: %q", ErrMissing, f.name)
+	}
 	r := &request{key: key, args: []any{"eval", renameScript, 4, key, f.name, redissonConfigKey(name), name}}
 	if err := f.sender.send(ctx, true, r); err != nil {
 		return err
@@ -225,8 +242,9 @@ func (f *Redisson[T]) Rename(ctx context.Context, name string) error {
 	return nil
 }
 
-// renameScript renames both keys; that of the bits is missing if the filter is empty. If its reply
-// was lost and it runs again, it finds the new keys.
+// renameScript renames both keys; that of the bits is missing if the filter is empty. The filter
+// existed just before the first attempt. So if it is missing, and there is one with the new name,
+// the reply to an earlier attempt was lost.
 const renameScript = `
 if redis.call('EXISTS', KEYS[1]) == 0 then return redis.call('EXISTS', KEYS[3]) end
 redis.call('RENAME', KEYS[1], KEYS[3])
@@ -241,15 +259,29 @@ func (f *Redisson[T]) Expire(ctx context.Context, after time.Duration) error {
 	if err := checkExpiry(after); err != nil {
 		return err
 	}
-	if err := f.sender.expire(ctx, after, []string{redissonConfigKey(f.name)}); err != nil {
+	key := redissonConfigKey(f.name)
+	r := &request{key: key, args: []any{"eval", expireScript, 2, key, f.name, after.Milliseconds()}}
+	if err := f.sender.send(ctx, true, r); err != nil {
 		return err
 	}
-	// The bits of an empty filter are missing.
-	if err := f.sender.expire(ctx, after, []string{f.name}); err != nil && !errors.Is(err, ErrLost) {
-		return err
+	if r.reply != int64(1) {
+		return lostError(key)
 	}
 	return nil
 }
+
+// expireScript sets the expiry of both keys together: without its bits, a configuration is that of
+// an empty filter. It returns 0 if there is no configuration. The bits may be missing.
+const expireScript = `
+if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+for i = 1, 2 do
+  if ARGV[1] == '0' then
+    redis.call('PERSIST', KEYS[i])
+  else
+    redis.call('PEXPIRE', KEYS[i], ARGV[1])
+  end
+end
+return 1`
 
 // Clear removes all elements: it deletes the server's filters and creates them again, which
 // requires RedisBloomOptions.Items. They are then persistent. A lookup between the two returns
@@ -273,13 +305,28 @@ func (f *RedisBloom[T]) Clear(ctx context.Context) error {
 // Rename gives the server's filters another name, which f uses from then on. It replaces
 // keys that have it. In a cluster both names must be in one slot. No other call may run at
 // the same time.
+//
+// If Rename fails halfway, call it again. If it fails although the server has renamed all of them,
+// since the last reply was lost, calling it again returns ErrMissing: open the filter by its new
+// name. If some of several shards have expired or were evicted, and a filter with the new name
+// exists, Rename may take the shards of that filter for its own: they look as if an earlier call
+// had renamed them.
 func (f *RedisBloom[T]) Rename(ctx context.Context, name string) error {
 	renamed := RedisBloom[T]{name: name, shards: f.shards}
+	var keys []string
+	for i := range f.shards {
+		keys = append(keys, f.shardKey(i))
+	}
+	if there, err := f.sender.anyExists(ctx, keys...); err != nil {
+		return err
+	} else if !there {
+		return fmt.Errorf("%w: %q", ErrMissing, f.name)
+	}
 	for i := range f.shards {
 		key, to := f.shardKey(i), renamed.shardKey(i)
 		r := &request{key: key, args: []any{"rename", key, to}}
 		if err := f.sender.send(ctx, true, r); err != nil {
-			if isNoKey(r.err) { // missing, or renamed by an attempt whose reply was lost
+			if isNoKey(r.err) { // missing, or renamed by an earlier call or attempt
 				there := &request{key: to, args: []any{"exists", to}}
 				if err := f.sender.send(ctx, false, there); err == nil && there.reply == int64(1) {
 					continue

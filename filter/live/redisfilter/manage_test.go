@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"net"
 	"slices"
@@ -890,5 +891,160 @@ func TestRenameBothRebuilt(t *testing.T) {
 				allKnown(t, open(t, s.client(t, 3), at, Options[string]{}), []string{"a", "z"})
 			}
 		})
+	}
+}
+
+// renamable are the kinds whose Rename moves keys: for each, a client of a new server, and a
+// function that opens a filter.
+func renamable(t *testing.T) map[string]func() (*redis.Client, func(name string) Filter[string]) {
+	ctx := context.Background()
+	kinds := map[string]func() (*redis.Client, func(name string) Filter[string]){
+		"Redisson": func() (*redis.Client, func(name string) Filter[string]) {
+			c := newServer(t).client(t, 3)
+			return c, func(name string) Filter[string] {
+				return must(OpenRedisson(ctx, c, name, RedissonOptions[string]{Items: 1000, FPR: 1e-6}))
+			}
+		},
+	}
+	for _, shards := range []int{1, 3} {
+		kinds[fmt.Sprintf("RedisBloom of %d", shards)] = func() (*redis.Client, func(name string) Filter[string]) {
+			c := serveBF(t, 3)
+			return c, func(name string) Filter[string] {
+				o := RedisBloomOptions[string]{Items: 1000, FPR: 1e-6, Shards: shards}
+				return must(OpenRedisBloom(ctx, c, name, o))
+			}
+		}
+	}
+	return kinds
+}
+
+// TestRenameGone checks that Rename of a filter that has expired returns ErrMissing, even if there
+// is a filter with the new name.
+func TestRenameGone(t *testing.T) {
+	ctx := context.Background()
+	for name, kind := range renamable(t) {
+		t.Run(name, func(t *testing.T) {
+			c, open := kind()
+			f, other := open("old"), open("new")
+			must(f.Add(ctx, "a"))
+			must(other.Add(ctx, "b"))
+			if n := c.Del(ctx, c.Keys(ctx, "*old*").Val()...).Val(); n == 0 {
+				t.Fatal("nothing was deleted")
+			}
+			if err := f.Rename(ctx, "new"); !errors.Is(err, ErrMissing) {
+				t.Errorf("Rename: %v", err)
+			}
+			if positive, _ := f.MayContain(ctx, "a"); !positive {
+				t.Error("an element of the filter that is gone is hidden")
+			}
+			allKnown(t, other, []string{"b"})
+		})
+	}
+}
+
+// TestRenameLosesReplies checks that Rename succeeds if the reply to each of its changes is lost,
+// also if there was another filter with the new name.
+func TestRenameLosesReplies(t *testing.T) {
+	ctx := context.Background()
+	for name, kind := range renamable(t) {
+		for _, taken := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, taken: %v", name, taken), func(t *testing.T) {
+				c, open := kind()
+				f := open("old")
+				if err := f.AddMany(ctx, members(0, 20), nil); err != nil {
+					t.Fatal(err)
+				}
+				if taken {
+					must(open("new").Add(ctx, "b"))
+				}
+				lost := map[string]bool{}
+				c.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+					err := next(ctx, cmds)
+					command := fmt.Sprint(cmds[0].Args())
+					if name := cmds[0].Name(); lost[command] || name != "eval" && name != "rename" {
+						return err
+					}
+					lost[command] = true
+					return fail(cmds, io.ErrUnexpectedEOF)
+				}))
+				if err := f.Rename(ctx, "new"); err != nil || len(lost) == 0 {
+					t.Fatalf("%d replies were lost: %v", len(lost), err)
+				}
+				allKnown(t, f, members(0, 20))
+				allKnown(t, open("new"), members(0, 20))
+			})
+		}
+	}
+}
+
+// TestRenameRedisBloomHalfway checks that a Rename that has failed after some of the shards can be
+// repeated.
+func TestRenameRedisBloomHalfway(t *testing.T) {
+	c := serveBF(t, 3)
+	ctx := context.Background()
+	f := must(OpenRedisBloom(ctx, c, "old", RedisBloomOptions[string]{Items: 1000, FPR: 1e-6, Shards: 3}))
+	if err := f.AddMany(ctx, members(0, 20), nil); err != nil {
+		t.Fatal(err)
+	}
+	renames := 0
+	c.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+		if cmds[0].Name() == "rename" {
+			if renames++; renames == 2 {
+				return fail(cmds, replyError("NOPERM no"))
+			}
+		}
+		return next(ctx, cmds)
+	}))
+	if err := f.Rename(ctx, "new"); err == nil || renames != 2 {
+		t.Fatalf("after %d shards: %v", renames, err)
+	}
+	if err := f.Rename(ctx, "new"); err != nil {
+		t.Fatal(err)
+	}
+	allKnown(t, f, members(0, 20))
+}
+
+// TestExpireRedissonAgain checks that no element is hidden if a filter's expiry is extended while
+// the filter expires, and that the bits of an empty filter may be missing.
+func TestExpireRedissonAgain(t *testing.T) {
+	c := newServer(t).client(t, 3)
+	ctx := context.Background()
+	f := must(OpenRedisson(ctx, c, "f", RedissonOptions[string]{Items: 1000, FPR: 1e-6}))
+	for _, after := range []time.Duration{time.Hour, 0} {
+		if err := f.Expire(ctx, after); err != nil {
+			t.Errorf("an empty filter, %v: %v", after, err)
+		}
+		if left := c.PTTL(ctx, redissonConfigKey("f")).Val(); (left > 0) != (after > 0) {
+			t.Errorf("an empty filter expires after %v, not %v", left, after)
+		}
+	}
+	must(f.Add(ctx, "a"))
+	const first = 500 * time.Millisecond
+	if err := f.Expire(ctx, first); err != nil {
+		t.Fatal(err)
+	}
+	slow := true
+	c.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+		err := next(ctx, cmds)
+		if slow {
+			slow = false
+			time.Sleep(first)
+		}
+		return err
+	}))
+	err := f.Expire(ctx, time.Hour)
+	if positive, lookup := f.MayContain(ctx, "a"); !positive {
+		t.Errorf("the element is hidden: %v, %v", err, lookup)
+	}
+	if err == nil {
+		for _, key := range []string{"f", redissonConfigKey("f")} {
+			if left := c.PTTL(ctx, key).Val(); left <= first {
+				t.Errorf("%s expires after %v", key, left)
+			}
+		}
+	}
+	c.FlushAll(ctx)
+	if err := f.Expire(ctx, time.Hour); !errors.Is(err, ErrLost) {
+		t.Errorf("the filter is gone: %v", err)
 	}
 }
