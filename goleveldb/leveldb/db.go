@@ -7,6 +7,7 @@ package leveldb
 
 import (
 	"context"
+	stderrors "errors"
 	"io"
 	"os"
 	"sync"
@@ -71,7 +72,13 @@ func Open(stor storage.Storage, o *opt.Options) (db *DB, err error) {
 	if err := checkComparer(o); err != nil {
 		return nil, err
 	}
-	return open(stor, o, sift.Open)
+	return open(stor, o, func(path string, so *sift.Options) (*sift.DB, error) {
+		s, err := sift.Open(path, so)
+		if err == nil && so.ReadOnly && o.GetErrorIfExist() { // the store does not allow both
+			return nil, stderrors.Join(sift.ErrExists, s.Close())
+		}
+		return s, err
+	})
 }
 
 // open opens a database with how, whose path is the storage's directory, or just a name.

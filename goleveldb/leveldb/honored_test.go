@@ -293,8 +293,10 @@ func TestCompactionL0Trigger(t *testing.T) {
 
 func TestErrorIfAndReadOnly(t *testing.T) {
 	stor := storage.NewMemStorage()
-	if _, err := Open(stor, &opt.Options{ErrorIfMissing: true}); !os.IsNotExist(err) {
-		t.Errorf("ErrorIfMissing: %v", err)
+	for _, o := range []*opt.Options{{ErrorIfMissing: true}, {ErrorIfExist: true, ReadOnly: true}} {
+		if _, err := Open(stor, o); !os.IsNotExist(err) {
+			t.Errorf("Open of no database with %+v: %v", o, err)
+		}
 	}
 	db, err := Open(stor, nil)
 	if err != nil {
@@ -304,8 +306,10 @@ func TestErrorIfAndReadOnly(t *testing.T) {
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(stor, &opt.Options{ErrorIfExist: true}); !os.IsExist(err) {
-		t.Errorf("ErrorIfExist: %v", err)
+	for _, readOnly := range []bool{false, true} {
+		if _, err := Open(stor, &opt.Options{ErrorIfExist: true, ReadOnly: readOnly}); !os.IsExist(err) {
+			t.Errorf("ErrorIfExist, ReadOnly %t: %v", readOnly, err)
+		}
 	}
 	if db, err = Open(stor, &opt.Options{ReadOnly: true, ErrorIfMissing: true}); err != nil {
 		t.Fatal(err)

@@ -129,7 +129,8 @@ func (tr *Transaction) Delete(key []byte, wo *opt.WriteOptions) error {
 	return tr.write(func() error { return tr.writes.add(key, write{deleted: true}) })
 }
 
-// Write applies the operations of a batch.
+// Write applies the operations of a batch, one by one: after an error the transaction may have some
+// of them.
 func (tr *Transaction) Write(b *Batch, wo *opt.WriteOptions) error {
 	if b == nil {
 		return nil
@@ -152,9 +153,6 @@ func (tr *Transaction) write(f func() error) error {
 	defer tr.mu.Unlock()
 	if tr.closed {
 		return errTransactionDone
-	}
-	if err := tr.writes.makeRoom(); err != nil {
-		return err
 	}
 	return f()
 }

@@ -152,6 +152,44 @@ func TestLargeTransaction(t *testing.T) {
 	}
 }
 
+// TestTransactionOfLargeBatch checks that a batch that is much larger than the write buffer goes to
+// temporary files, too.
+func TestTransactionOfLargeBatch(t *testing.T) {
+	const writeBuffer = 4 << 10
+	stor := storage.NewMemStorage()
+	db, err := Open(stor, &opt.Options{WriteBuffer: writeBuffer})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	tr, err := db.OpenTransaction()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.Discard()
+	var b Batch
+	want := map[string]string{}
+	for i := range 1000 {
+		k, v := fmt.Sprintf("key%03d", i), fmt.Sprintf("%0100d", i)
+		b.Put([]byte(k), []byte(v))
+		want[k] = v
+	}
+	if err := tr.Write(&b, nil); err != nil {
+		t.Fatal(err)
+	}
+	if n := tr.writes.mem.Size(); n > writeBuffer+200 {
+		t.Errorf("%d bytes of the batch are in memory", n)
+	}
+	if n := temps(t, stor); n == 0 || n > 4*runsPerTier {
+		t.Errorf("%d temporary files", n)
+	}
+	sameAs(t, "the transaction", tr.NewIterator(nil, nil), want)
+	if err := tr.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	sameAs(t, "the database", db.NewIterator(nil, nil), want)
+}
+
 // noTemps is a Storage that creates no temporary files while fails is set.
 type noTemps struct {
 	storage.Storage

@@ -108,7 +108,11 @@ func appendEntry(dst, key []byte, seq uint64) []byte {
 
 func decodeWrite(value []byte) write { return write{deleted: value[0] == 1, value: value[1:]} }
 
+// add adds a write. After an error it has not been added.
 func (o *txWrites) add(key []byte, w write) error {
+	if err := o.makeRoom(); err != nil {
+		return err
+	}
 	o.seq++
 	value := make([]byte, 1, 1+len(w.value))
 	if w.deleted {

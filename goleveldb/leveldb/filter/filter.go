@@ -39,7 +39,7 @@ type FilterGenerator interface {
 type bloom int
 
 // NewBloomFilter returns LevelDB's Bloom filter with about bitsPerKey bits per key. With it, a
-// database writes sift's filters with as many bits per key.
+// database writes sift's filters with as many bits per key, at most 20.
 func NewBloomFilter(bitsPerKey int) Filter { return bloom(bitsPerKey) }
 
 // BitsPerKey returns the bits per key of a Filter that NewBloomFilter returned; ok is false for

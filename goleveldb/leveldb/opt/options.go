@@ -223,8 +223,8 @@ type Options struct {
 	// ErrorIfMissing makes Open return os.ErrNotExist if there is none.
 	ErrorIfMissing bool
 
-	// Filter, if made by filter.NewBloomFilter, sets the bits per key of sift's filters. Default,
-	// also for any other Filter: sift's filters of about 10 bits per key.
+	// Filter, if made by filter.NewBloomFilter, sets the bits per key of sift's filters, at most
+	// 20. Default, also for any other Filter: sift's filters of about 10 bits per key.
 	Filter filter.Filter
 
 	// FilterBaseLg is used by package table; a database has one filter per table.
