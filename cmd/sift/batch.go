@@ -30,8 +30,9 @@ does not exist is not an error. If a line is malformed, it is reported and nothi
 write is durable when the command returns. A line may end with CR LF: a carriage return at the end
 of a line is not part of its last field; write one that is as \r.
 
-The keys of a range are looked up and deleted one by one, and a script with ranges may take up to
-1GiB of memory. "sift delete --range" is faster and has no such limit, but is not atomic.
+The keys of a range are looked up and deleted one by one. A script with ranges fails if the ranges,
+or the transaction that applies the script, take more than 1GiB of memory. "sift delete --range" is
+faster and has no such limit, but is not atomic.
 
 Examples:
 
@@ -61,13 +62,33 @@ func (c *batchCmd) Run(e *env) error {
 
 // script is a batch, and ranges to delete between its operations.
 type script struct {
-	batch  sift.Batch
-	ranges []scriptRange
+	batch      sift.Batch
+	ranges     []scriptRange
+	rangeBytes int // the memory of ranges
 }
 
 type scriptRange struct {
 	after    int // the number of operations of the batch that come before it
 	from, to []byte
+}
+
+// maxRangeBytes bounds the memory for the ranges of a script.
+var maxRangeBytes = 1 << 30
+
+// rangeOverhead is the memory of a range besides its bounds, while append copies the ranges.
+const rangeOverhead = 128
+
+// addRange adds a range, unless the ranges would then take too much memory.
+func (s *script) addRange(from, to []byte) {
+	n := rangeOverhead + cap(from) + cap(to)
+	if n > maxRangeBytes-s.rangeBytes {
+		return
+	}
+	s.rangeBytes += n
+	if len(to) == 0 {
+		to = nil
+	}
+	s.ranges = append(s.ranges, scriptRange{s.batch.Len(), from, to})
 }
 
 // write executes the script. If ctx is done, it writes nothing.
@@ -169,10 +190,8 @@ func (c *batchCmd) add(s *script, line []byte) error {
 		return fmt.Errorf("bound: %w", err)
 	case command == "put":
 		s.batch.Put(key, value)
-	case len(value) == 0:
-		s.ranges = append(s.ranges, scriptRange{after: s.batch.Len(), from: key})
 	default:
-		s.ranges = append(s.ranges, scriptRange{after: s.batch.Len(), from: key, to: value})
+		s.addRange(key, value)
 	}
 	return nil
 }

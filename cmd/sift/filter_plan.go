@@ -64,19 +64,26 @@ func (c *filterPlanCmd) Run(e *env) error {
 	})
 }
 
+// plannedJSON is a table with what a plan gives it: its HeldUnits and FilterBytes are those of the
+// plan.
+type plannedJSON struct {
+	tableJSON
+	WastedReads *float64 `json:"wastedReads"` // block reads for an absent key, on average
+}
+
 // writePlanJSON prints a plan as JSON.
 func writePlanJSON(e *env, p *sift.FilterPlan, without float64) error {
 	plan := struct {
-		Bytes          int64        `json:"bytes"`
-		WastedReads    float64      `json:"wastedReads"`
-		WithoutFilters float64      `json:"wastedReadsWithoutFilters"`
-		NextMiBSaves   float64      `json:"nextMiBSaves"`
-		Tables         []*tableJSON `json:"tables"`
-	}{int64(p.Bytes), p.WastedReads, without, p.NextMiBSaves, []*tableJSON{}}
+		Bytes          int64         `json:"bytes"`
+		WastedReads    float64       `json:"wastedReads"`
+		WithoutFilters float64       `json:"wastedReadsWithoutFilters"`
+		NextMiBSaves   float64       `json:"nextMiBSaves"`
+		Tables         []plannedJSON `json:"tables"`
+	}{int64(p.Bytes), p.WastedReads, without, p.NextMiBSaves, []plannedJSON{}}
 	for i := range p.Tables {
 		m := &p.Tables[i]
-		t := newTableJSON(&m.TableMetrics)
-		t.HeldUnits, t.FilterBytes, t.WastedReads = m.Units, uint64(m.Bytes), ifNumber(m.WastedReads)
+		t := plannedJSON{newTableJSON(&m.TableMetrics), ifNumber(m.WastedReads)}
+		t.HeldUnits, t.FilterBytes = m.Units, uint64(m.Bytes)
 		t.FPR = nil // it is that of the units in memory now, not of the plan
 		plan.Tables = append(plan.Tables, t)
 	}

@@ -51,10 +51,10 @@ func (c *filterStatsCmd) Run(e *env) error {
 		}
 		if c.JSON {
 			return orDamage(e.writeJSON(struct {
-				Tables      []*tableJSON `json:"tables"`
-				Total       *tableJSON   `json:"total"`
+				Tables      []probedJSON `json:"tables"`
+				Total       sumJSON      `json:"total"`
 				WastedReads float64      `json:"wastedReads"`
-			}{append([]*tableJSON{}, described...), sum.json(), plan.WastedReads}), tables)
+			}{described, sum.json(), plan.WastedReads}), tables)
 		}
 		if len(tables) > 1 {
 			fpr := math.NaN()
@@ -101,22 +101,29 @@ func countDamage(db *sift.DB, plan *sift.FilterPlan, tables []sift.TableMetrics)
 	return nil
 }
 
+// probedJSON is a table, with what probing its filter, if it has one, has shown.
+type probedJSON struct {
+	tableJSON
+	ObservedFPR *float64 `json:"observedFPR"`
+	WastedReads *float64 `json:"wastedReads"` // block reads for an absent key, on average
+}
+
 // probe probes the filter of each table. It returns a row for each table, as text and for --json,
 // and the total of all probes.
-func (c *filterStatsCmd) probe(e *env, tables []sift.TableMetrics, bytes int64, plan sift.FilterPlan) (rows *columns, described []*tableJSON, all tally, err error) {
+func (c *filterStatsCmd) probe(e *env, tables []sift.TableMetrics, bytes int64, plan sift.FilterPlan) (rows *columns, described []probedJSON, all tally, err error) {
 	progress := e.progress("probing filters", bytes)
 	defer progress.done()
 	var done int64
 	rows = &columns{left: map[int]bool{2: true}}
 	rows.add("level", "table", "filter", "units", "size", "bits/key", "FPR", "observed", "reads/absent")
+	described = make([]probedJSON, len(tables))
 	for i := range tables {
 		m := &tables[i]
 		done += int64(m.Size)
 		wasted := plan.Tables[i].WastedReads
 		row := []string{strconv.Itoa(m.Level), fmt.Sprintf("%06d", m.Num), escaped(filterName(m))}
-		j := newTableJSON(m)
-		j.WastedReads = ifNumber(wasted)
-		described = append(described, j)
+		j := &described[i]
+		j.tableJSON, j.WastedReads = newTableJSON(m), ifNumber(wasted)
 		if m.FilterBytes == 0 {
 			rows.add(append(row, "-", "-", "-", "-", "-", reads(wasted))...)
 			continue

@@ -7,9 +7,9 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// asJSON is the flag of commands that print JSON instead of text. Sizes are in bytes, rates
-// are fractions, and unknown values are null. Keys and values are strings in the form
-// that the commands read and print: escaped text, or hexadecimal with --hex.
+// asJSON is the flag of commands that print JSON instead of text. Sizes are in bytes, rates are
+// fractions, and unknown values are null, except that dump leaves them out. Keys and values are
+// strings in the form that the commands read and print: escaped text, or hexadecimal with --hex.
 type asJSON struct {
 	JSON bool `name:"json" help:"Print JSON." xor:"json"`
 }
@@ -27,40 +27,36 @@ type entryJSON struct {
 	Value *string `json:"value,omitempty"`
 }
 
-// tableJSON is a table of a database, or the sum of several.
+// tableJSON is a table of a database.
 type tableJSON struct {
-	Level       *int     `json:"level,omitempty"`
-	Number      uint64   `json:"number,omitempty"`
-	Path        string   `json:"path,omitempty"`
-	Tables      int      `json:"tables,omitempty"`
+	Level       int      `json:"level"`
+	Number      uint64   `json:"number"`
+	Path        string   `json:"path"`
 	Bytes       uint64   `json:"bytes"`
 	Keys        *uint64  `json:"keys"`
 	Deletions   *uint64  `json:"deletions"`
-	Smallest    string   `json:"smallest,omitempty"`
-	Largest     string   `json:"largest,omitempty"`
-	Filter      string   `json:"filter,omitempty"`
-	FilterUnits int      `json:"filterUnits,omitempty"`
-	HeldUnits   float64  `json:"heldUnits,omitempty"`
+	Smallest    string   `json:"smallest"`
+	Largest     string   `json:"largest"`
+	Filter      string   `json:"filter"`
+	FilterUnits *uint64  `json:"filterUnits"`
+	HeldUnits   float64  `json:"heldUnits"`
 	FilterBytes uint64   `json:"filterBytes"`
 	FPR         *float64 `json:"fpr"`
-	ObservedFPR *float64 `json:"observedFPR,omitempty"`
-	WastedReads *float64 `json:"wastedReads,omitempty"` // block reads for an absent key, on average
 	Error       string   `json:"error,omitempty"`
 }
 
 // newTableJSON describes a table.
-func newTableJSON(m *sift.TableMetrics) *tableJSON {
-	t := &tableJSON{
-		Level: &m.Level, Number: m.Num, Path: m.Path, Bytes: m.Size,
+func newTableJSON(m *sift.TableMetrics) tableJSON {
+	t := tableJSON{
+		Level: m.Level, Number: m.Num, Path: m.Path, Bytes: m.Size,
 		Keys: ifKnown(m.Keys, m.Keys > 0), Deletions: ifKnown(m.Deletions, m.Entries > 0),
 		Smallest: string(appendText(nil, m.Smallest)), Largest: string(appendText(nil, m.Largest)),
-		Filter: filterName(m), FilterUnits: m.FilterUnits, HeldUnits: m.HeldUnits, FilterBytes: uint64(m.FilterBytes),
+		Filter: filterName(m), FilterBytes: uint64(m.FilterBytes),
+		// Of a damaged filter, FilterUnits counts the intact units only.
+		FilterUnits: ifKnown(uint64(m.FilterUnits), m.Err == nil && m.FilterErr == nil), HeldUnits: m.HeldUnits,
 	}
 	if m.FilterBytes > 0 {
 		t.FPR = ifNumber(m.ExpectedFPR)
-	}
-	if partlyInUse(m) {
-		t.FilterUnits = 0 // unknown
 	}
 	for _, err := range []error{m.FilterErr, m.Err} {
 		if err != nil {
@@ -70,9 +66,20 @@ func newTableJSON(m *sift.TableMetrics) *tableJSON {
 	return t
 }
 
+// sumJSON is the sum of several tables.
+type sumJSON struct {
+	Level       *int     `json:"level,omitempty"` // if they are those of one level
+	Tables      int      `json:"tables"`
+	Bytes       uint64   `json:"bytes"`
+	Keys        *uint64  `json:"keys"`
+	Deletions   *uint64  `json:"deletions"`
+	FilterBytes uint64   `json:"filterBytes"`
+	FPR         *float64 `json:"fpr"`
+}
+
 // json describes the sum.
-func (s *tableSum) json() *tableJSON {
-	t := &tableJSON{
+func (s *tableSum) json() sumJSON {
+	t := sumJSON{
 		Tables: s.tables, Bytes: s.bytes, FilterBytes: s.filterBytes,
 		Keys: ifKnown(s.keys, !s.unknownKeys), Deletions: ifKnown(s.deletions, !s.unknownDeletions),
 	}

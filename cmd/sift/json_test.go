@@ -97,6 +97,35 @@ func TestJSON(t *testing.T) {
 	}
 }
 
+// TestJSONNull checks that the objects of tables have all values: null if unknown, and 0 or an
+// empty string if that is the value.
+func TestJSONNull(t *testing.T) {
+	db := filepath.Join(t.TempDir(), "db")
+	mustSift(t, "\tthe empty key\n", "load", db)
+	table := func(args ...string) map[string]any {
+		return decode(t, mustSift(t, "", append(args, "--json", db)...))["tables"].([]any)[0].(map[string]any)
+	}
+	probed := table("filter", "stats", "--probes", "0")
+	planned := table("filter", "plan", "--memory", "1")
+	for _, c := range []struct {
+		what   string
+		object map[string]any
+		key    string
+		want   any
+	}{
+		{"without probes", probed, "observedFPR", nil},
+		{"without probes", probed, "heldUnits", 1.0},
+		{"without memory", planned, "heldUnits", 0.0},
+		{"without memory", planned, "filterUnits", 1.0},
+		{"tables", decode(t, mustSift(t, "", "tables", "--json", db)), "smallest", ""},
+		{"stats", table("stats", "--tables"), "largest", ""},
+	} {
+		if value, ok := c.object[c.key]; !ok || value != c.want {
+			t.Errorf("%s, %s: %v, %t; want %v", c.what, c.key, value, ok, c.want)
+		}
+	}
+}
+
 // typesOf counts the types of the lines of dump --json.
 func typesOf(t *testing.T, out string) map[string]int {
 	t.Helper()

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/siftdb/sift"
 )
 
 // program returns a command that runs in its own process.
@@ -219,6 +221,26 @@ func TestPutTooLarge(t *testing.T) {
 	}
 	if out := mustSift(t, "", "scan", "--keys", db); out != "largest\n" {
 		t.Errorf("scan prints %q", out)
+	}
+}
+
+// TestBatchOfManyRanges checks that batch does not read any number of ranges into memory.
+func TestBatchOfManyRanges(t *testing.T) {
+	defer func(most int) { maxRangeBytes = most }(maxRangeBytes)
+	maxRangeBytes = 1000
+	db := filepath.Join(t.TempDir(), "db")
+	mustSift(t, "key\tvalue\n", "load", db)
+	const put, deleteRange = "put\tnew\t1\n", "delete-range\ta\tz\n"
+	r := runSift(t, put+strings.Repeat(deleteRange, 100), "batch", db)
+	if r.status != statusFailed || !strings.Contains(r.err, sift.ErrBatchTooLarge.Error()) || !strings.HasPrefix(r.err, "sift: line ") {
+		t.Errorf("100 ranges: %+v", r)
+	}
+	if out := mustSift(t, "", "scan", db); out != "key\tvalue\n" {
+		t.Errorf("after 100 ranges, scan prints %q", out)
+	}
+	mustSift(t, put+strings.Repeat(deleteRange, 3), "batch", db)
+	if out := mustSift(t, "", "scan", db); out != "" {
+		t.Errorf("after three ranges, scan prints %q", out)
 	}
 }
 

@@ -29,9 +29,10 @@ without the database:
 
 Words that contain blanks must be in single or double quotes. On a terminal, the arrow keys edit the
 line and recall earlier lines of this session, and Tab completes commands, flags and keys. Ctrl-C
-interrupts a command; at the prompt it ends the shell, as "exit" and Ctrl-D do. Each command opens
-the database and closes it again, so other processes can use it in between. Commands cannot read
-standard input: put needs its value as an argument.
+interrupts a command, and a second one ends the shell if the command has not ended yet; at the
+prompt Ctrl-C ends the shell, as "exit" and Ctrl-D do. Each command opens the database and closes it
+again, so other processes can use it in between. Commands cannot read standard input: put needs its
+value as an argument.
 
 If standard input or output is not a terminal, the lines of standard input are a script. It ends at
 the first line that is wrong or fails; a missing key does not end it. The exit status is the highest
@@ -119,6 +120,8 @@ func (s *shell) interact(in *os.File) error {
 			return err
 		}
 		ctx, stop := signal.NotifyContext(s.ctx, os.Interrupt)
+		// The first interrupt cancels the command; a second one ends the process.
+		context.AfterFunc(ctx, stop)
 		_, exit := s.line(ctx, line)
 		stop()
 		if err := s.out.Flush(); err != nil {

@@ -119,15 +119,15 @@ func (c *statsCmd) json(e *env, m *sift.Metrics, tables []sift.TableMetrics, lev
 		Memtables uint64 `json:"memtables"`
 	}
 	stats := struct {
-		Levels           []*tableJSON `json:"levels"`
-		Total            *tableJSON   `json:"total"`
-		Tables           []*tableJSON `json:"tables,omitempty"`
-		LastSequence     uint64       `json:"lastSequence"`
-		UnflushedBatches uint64       `json:"unflushedBatches"`
-		UnflushedLogs    int          `json:"unflushedLogs"`
-		Memory           memory       `json:"memory"` // in bytes, when open
+		Levels           []sumJSON   `json:"levels"`
+		Total            sumJSON     `json:"total"`
+		Tables           []tableJSON `json:"tables,omitempty"` // with --tables
+		LastSequence     uint64      `json:"lastSequence"`
+		UnflushedBatches uint64      `json:"unflushedBatches"`
+		UnflushedLogs    int         `json:"unflushedLogs"`
+		Memory           memory      `json:"memory"` // in bytes, when open
 	}{
-		Levels: []*tableJSON{}, Total: total.json(), LastSequence: m.LastSequence,
+		Levels: []sumJSON{}, Total: total.json(), LastSequence: m.LastSequence,
 		UnflushedBatches: uint64(m.Recovery.Batches), UnflushedLogs: int(m.Recovery.Logs),
 		Memory: memory{m.Memory.Total(), m.Memory.Filters, m.Memory.Indexes, m.Memory.Memtables},
 	}
