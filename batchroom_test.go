@@ -124,9 +124,7 @@ func TestGroupFitsMemtable(t *testing.T) {
 		write()
 	}
 	for queued := 0; queued < 4; { // the leader's write is no longer in the queue
-		db.commit.mu.Lock()
-		queued = len(db.commit.queue) + 1
-		db.commit.mu.Unlock()
+		queued = db.commit.queue.Len() + 1
 	}
 	close(release)
 	wg.Wait()

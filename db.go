@@ -545,7 +545,7 @@ func (d *DB) Close() error {
 // not depend on how a log ends.
 func (d *DB) closeWriting() error {
 	d.stopCompactions()
-	d.commit.close()
+	d.commit.queue.Close()
 	err := d.commit.rotate()
 	if err == nil {
 		err = d.bg.waitFlushed()

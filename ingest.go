@@ -25,7 +25,7 @@ func (d *DB) ingest(ctx context.Context, ops iter.Seq2[Op, error]) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	r := &commit{wake: make(chan bool, 1)}
+	r := newCommit()
 	r.alone = func() error { return d.commit.ingest(ctx, ops) }
 	return d.commit.enqueue(r, nil, true)
 }

@@ -52,7 +52,7 @@ func newDB(dir string, opts Options) *DB {
 	d.loader.stop, d.loader.done = make(chan struct{}), make(chan struct{})
 	d.opener.files = filecache.New(d.fs, opts.MaxOpenFiles, opts.MapBytes)
 	d.commit.db = d
-	d.commit.idle.L = &d.commit.mu
+	d.commit.init()
 	d.bg.changed.L = &d.bg.mu
 	for _, c := range []*cleaner{&d.cleaner, &d.retired} {
 		c.idle.L, c.now = &c.mu, opts.cleanNow

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -301,7 +300,7 @@ func TestLargeBatchBesideTx(t *testing.T) {
 // group is left for the next group, which checks it.
 func TestCheckedGroup(t *testing.T) {
 	for _, more := range []int{0, 1} {
-		db, faulty := memDB(t)
+		db, _ := memDB(t)
 		tx, err := db.Begin(nil)
 		if err != nil {
 			t.Fatal(err)
@@ -321,20 +320,9 @@ func TestCheckedGroup(t *testing.T) {
 		if b.Size() != maxCheckedBytes+more {
 			t.Fatalf("the batch has %d bytes", b.Size())
 		}
-		var wg sync.WaitGroup
-		release := holdLog(t, db, faulty, &wg)
-		wg.Go(func() { err = errors.Join(err, db.Write(&b, NoSync)) })
-		awaitQueue(t, db, 1)
-		var txErr error
-		wg.Go(func() { _, txErr = db.commit.writeChecked(tx, tx.seq, false) })
-		awaitQueue(t, db, 2)
-		release()
-		wg.Wait()
-		if err != nil || txErr != nil {
-			t.Error(err, txErr)
-		}
-		if n := len(db.commit.taken); n != 2-more {
-			t.Errorf("%d bytes too many: %d writes are in the last group", more, n)
+		waiting := []*commit{{batch: &b}, {batch: &tx.batch, tx: tx}}
+		if n := db.commit.take(waiting); n != 2-more {
+			t.Errorf("%d bytes too many: %d writes are in a group", more, n)
 		}
 		tx.Discard()
 	}

@@ -48,6 +48,9 @@ const (
 	maxWaiters    = 64
 	maxJointBytes = 64 << 10 // maximum memory of a joint transaction, which each member copies
 	maxPatience   = time.Second
+	// gatherYields is the maximum number of times that advance yields to other goroutines, so that
+	// the waiters of the last joint transaction can join the next one.
+	gatherYields = 16
 )
 
 // joint is a joint transaction. jointQueue.mu guards its fields. *tx is not modified before the
@@ -260,7 +263,6 @@ func (q *jointQueue) add(j *joint, r *waiter, tx *Tx, written bool) bool {
 func (q *jointQueue) advance(j *joint) {
 	q.mu.Lock()
 	for range gatherYields {
-		// The waiters of the last joint transaction have just been woken, and may join again.
 		if !j.sync || len(q.waiting) > 0 || len(j.waiters) >= q.lastWaiters {
 			break
 		}

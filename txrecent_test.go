@@ -275,9 +275,7 @@ func holdLog(t *testing.T, db *DB, faulty *vfstest.Faulty, wg *sync.WaitGroup) (
 func awaitQueue(t *testing.T, db *DB, n int) {
 	t.Helper()
 	for start := time.Now(); ; time.Sleep(100 * time.Microsecond) {
-		db.commit.mu.Lock()
-		queued := len(db.commit.queue)
-		db.commit.mu.Unlock()
+		queued := db.commit.queue.Len()
 		if queued == n {
 			return
 		}

@@ -22,20 +22,20 @@ func TestPanicAfterFailure(t *testing.T) {
 	faulty.SetFaults(vfstest.Fault{Match: func(op vfstest.Op) bool { return op.Kind == vfstest.OpWrite }, Sticky: true})
 	var batch Batch
 	batch.Put([]byte("b"), nil)
-	c := &db.commit
-	first, second := commitPool.Get().(*commit), commitPool.Get().(*commit)
+	first, second := newCommit(), newCommit()
 	first.batch, second.batch = &batch, &batch
-	c.queue, c.leading = append(c.queue, first, second), true
 	func() {
 		defer func() {
 			if recover() == nil {
 				t.Error("the callback was not called")
 			}
 		}()
-		c.lead(first)
+		db.commit.run([]*commit{first, second})
 	}()
-	if <-second.wake; !errors.Is(second.err, ErrReopen) {
-		t.Errorf("the second writer of the group gets %v", second.err)
+	for i, r := range []*commit{first, second} {
+		if !errors.Is(r.err, ErrReopen) {
+			t.Errorf("writer %d of the group gets %v", i, r.err)
+		}
 	}
 	if err := db.Put([]byte("c"), nil, NoSync); !errors.Is(err, ErrReopen) {
 		t.Errorf("a later writer gets %v", err)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,15 +11,14 @@ import (
 	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/base"
 	"github.com/siftdb/sift/internal/gap"
+	"github.com/siftdb/sift/internal/groupcommit"
 	"github.com/siftdb/sift/internal/wal"
 	"github.com/siftdb/sift/memtable"
 )
 
-// Group commit. A write joins the queue. If there is no leader, the writer becomes the leader: it
-// takes the writes in the queue as a group, writes them to the log as one record, syncs once if any
-// of them requests it, inserts them into the memtable, publishes the new sequence number and wakes
-// the other writers. The first of the writes that have joined the queue meanwhile becomes the next
-// leader. The log itself is in internal/wal.
+// Group commit. Writes join a queue (internal/groupcommit). The leader takes a group of them,
+// writes it to the log as one record, syncs once if any of them requests it, inserts the writes
+// into the memtable, and publishes the new sequence number. The log itself is in internal/wal.
 
 // maxGroupBytes is the size at which a group takes no more writes, so that no writer waits long
 // for the others in its group.
@@ -32,11 +30,12 @@ var errNoSequence = errors.New("sift: out of sequence numbers")
 // commit is a write in the queue. If batch is nil, it is a call of alone, or, without alone, a
 // rotation: a request for a new memtable and log.
 type commit struct {
-	batch *Batch
-	alone func() error // called while no other write runs; see ingest.go
-	sync  bool
-	err   error
-	wake  chan bool // true: become the leader; false: done
+	groupcommit.Member
+	batch   *Batch
+	alone   func() error // called while no other write runs; see ingest.go
+	sync    bool
+	err     error
+	deleted deletedRun // the run of deletions that ended with this leader's group
 
 	// For a transaction that has read something; see txrecent.go.
 	tx      *Tx
@@ -45,23 +44,19 @@ type commit struct {
 	refused error  // why the transaction was not written
 }
 
-var commitPool = sync.Pool{New: func() any { return &commit{wake: make(chan bool, 1)} }}
+var commitPool = sync.Pool{New: func() any { return newCommit() }}
+
+func newCommit() *commit { return &commit{Member: groupcommit.NewMember()} }
 
 // committer is the write path: the queue, the log and the mutable memtable.
 type committer struct {
-	db *DB
-
-	mu      sync.Mutex
-	queue   []*commit
-	leading bool
-	idle    sync.Cond // on mu: leading has become false
-	closed  bool
+	db    *DB
+	queue groupcommit.Queue[*commit]
 
 	watchers atomic.Int64 // number of open transactions that may write
 
 	// Used only by the leader.
-	taken    []*commit
-	passed   []*commit // the commits of taken that may be written; see admit
+	passed   []*commit // the commits of the group that may be written; see admit
 	recent   recentWrites
 	deleted  deletedRun
 	syncing  int      // number of writes in the last group if that was synced, else 0
@@ -73,6 +68,10 @@ type committer struct {
 	failed   atomic.Bool // bgErr is set; for others than the leader
 	changing bool        // the log or the memtable is being changed
 	throttle throttle
+}
+
+func (c *committer) init() {
+	c.queue.Init(groupcommit.Work[*commit]{Expect: c.expect, Take: c.take, Run: c.run})
 }
 
 // write queues a batch, or a rotation if batch is nil, and waits until it is done. REQUIRES: the
@@ -92,83 +91,53 @@ func (c *committer) enqueue(r *commit, batch *Batch, sync bool) error {
 		}
 	}
 	r.batch, r.sync, r.err = batch, sync, nil
-	c.mu.Lock()
-	if c.closed {
-		c.mu.Unlock()
-		r.batch = nil
+	queued := c.queue.Do(r)
+	deleted := r.deleted
+	r.batch, r.deleted = nil, deletedRun{}
+	if !queued {
 		return ErrClosed
 	}
-	c.queue = append(c.queue, r)
-	lead := !c.leading
-	c.leading = true
-	c.mu.Unlock()
-	// Every writer is woken: a leader wakes the writers of its group, and makes the first of the
-	// later ones the next leader.
-	if lead || <-r.wake {
-		c.lead(r)
-	}
-	r.batch = nil
+	c.db.walkAhead(deleted)
 	return r.err
 }
 
-// gatherYields is the maximum number of times that a leader yields to other goroutines before it
-// forms a group that it will sync.
-const gatherYields = 16
-
-// gather waits a little for the writers of the last group to join the queue again, if that group
-// was synced: they have just been woken, and one sync can serve them all. It yields instead of
-// sleeping, so it costs little if they do not return.
-func (c *committer) gather() {
-	for range gatherYields {
-		c.mu.Lock()
-		n := len(c.queue)
-		c.mu.Unlock()
-		if n >= c.syncing {
-			return
-		}
-		runtime.Gosched()
+// expect is the queue's Expect. If the last group was synced, its writers have just been
+// woken, and one sync can serve them all if they write again.
+func (c *committer) expect(leader *commit) int {
+	if !leader.sync {
+		return 0
 	}
+	return c.syncing
 }
 
-// lead commits the group that begins with first, the leader's commit, and makes another writer the
-// leader.
-func (c *committer) lead(first *commit) {
-	if first.sync {
-		c.gather()
-	}
-	c.mu.Lock()
+// take is the queue's Take.
+func (c *committer) take(waiting []*commit) int {
 	n, bytes, room := 0, 0, 0
-	for n < len(c.queue) && bytes <= maxGroupBytes {
-		if b := c.queue[n].batch; b == nil && n > 0 {
-			break // a rotation, or a call of alone, is a group by itself
-		} else if c.queue[n].tx != nil && bytes > maxCheckedBytes {
-			break
-		} else if b != nil {
-			if n > 0 && b.room > c.db.opts.arenaBytes-room {
-				break // a group must fit into one memtable
-			}
-			bytes += len(b.data)
-			room += b.room
+	for n < len(waiting) && bytes <= maxGroupBytes {
+		r := waiting[n]
+		if r.batch == nil { // a rotation, or a call of alone, is a group by itself
+			return max(n, 1)
 		}
+		if r.tx != nil && bytes > maxCheckedBytes {
+			break
+		}
+		if n > 0 && r.batch.room > c.db.opts.arenaBytes-room {
+			break // a group must fit into one memtable
+		}
+		bytes += len(r.batch.data)
+		room += r.batch.room
 		n++
-		if c.queue[n-1].batch == nil {
-			break
-		}
 	}
-	c.taken = append(c.taken[:0], c.queue[:n]...)
-	c.queue = c.queue[:copy(c.queue, c.queue[n:])]
-	c.mu.Unlock()
-
-	c.db.walkAhead(c.commitTaken(first))
+	return n
 }
 
 // errUnwound is the result of a group if user code (a callback, a logger, a file system, the
 // operations of an Ingest) panicked or ended the goroutine.
 var errUnwound = fmt.Errorf("%w: a callback panicked", ErrTryAgain)
 
-// commitTaken commits the group, and hands over the leadership, even if user code panics. It
-// returns the run of deletions that the group has ended.
-func (c *committer) commitTaken(first *commit) (deleted deletedRun) {
+// run is the queue's Run. Every member of the group gets its result, even if user code
+// panics.
+func (c *committer) run(group []*commit) {
 	err := errUnwound
 	defer func() {
 		if c.changing { // a panic: the log may hold what the memtable lacks (I5)
@@ -179,43 +148,25 @@ func (c *committer) commitTaken(first *commit) (deleted deletedRun) {
 		if err == errUnwound && c.bgErr != nil {
 			err = c.bgErr
 		}
-		c.handOver(first, err)
+		for _, r := range group {
+			if r.err = r.refused; r.err == nil {
+				r.err = err
+			}
+		}
 	}()
+	leader := group[0]
 	switch {
-	case first.alone != nil:
-		err = first.alone()
-		return deleted
-	case first.batch == nil:
+	case leader.alone != nil:
+		err = leader.alone()
+	case leader.batch == nil:
 		err = c.rotate()
 	default:
-		err = c.commitGroup(c.admit(c.taken))
+		err = c.commitGroup(c.admit(group))
 		if err != nil {
 			c.recent.stop()
 		}
+		leader.deleted = c.deleted.take()
 	}
-	return c.deleted.take()
-}
-
-// handOver ends the group with err as its result: it makes the first of the later writers the
-// leader, and wakes the writers of the group.
-func (c *committer) handOver(first *commit, err error) {
-	c.mu.Lock()
-	if len(c.queue) > 0 {
-		c.queue[0].wake <- true
-	} else {
-		c.leading = false
-		c.idle.Broadcast()
-	}
-	// The next leader may overwrite c.taken as soon as the lock is released.
-	for _, r := range c.taken {
-		if r.err = r.refused; r.err == nil {
-			r.err = err
-		}
-		if r != first {
-			r.wake <- false
-		}
-	}
-	c.mu.Unlock()
 }
 
 // commitGroup commits the batches of a group.
@@ -404,15 +355,4 @@ func (c *committer) nextLog(room int, ahead bool) error {
 	}
 	d.installMemtable(mem, c.lastSeq, c.log.Num(), sealed)
 	return nil
-}
-
-// close rejects further writes and waits for those in the queue. Their leaders wait only for the
-// file system, and for flushes, which succeed or fail.
-func (c *committer) close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.closed = true
-	for c.leading { // the last leader broadcasts under mu, and no new one starts
-		c.idle.Wait()
-	}
 }

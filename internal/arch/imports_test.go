@@ -25,6 +25,7 @@ var allowed = []struct {
 	{"internal/fence", []string{"internal/base"}},
 	{"internal/fixtures", nil},
 	{"internal/gap", nil},
+	{"internal/groupcommit", nil},
 	{"internal/vfs", []string{"internal/epoch"}},
 	{"internal/plan", nil},
 	{"internal/filecache", []string{"internal/vfs"}},

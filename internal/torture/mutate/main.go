@@ -46,7 +46,7 @@ import (
 )
 
 // dirs are the packages that write and read durable data, and those that wake goroutines.
-var dirs = []string{".", "internal/manifest", "internal/record", "internal/wal", "internal/compact", "internal/vfs/os*.go", "internal/vfs/log_linux.go", "sstable", "internal/merge", "internal/filtermem"}
+var dirs = []string{".", "internal/groupcommit", "internal/manifest", "internal/record", "internal/wal", "internal/compact", "internal/vfs/os*.go", "internal/vfs/log_linux.go", "sstable", "internal/merge", "internal/filtermem"}
 
 const module = "github.com/siftdb/sift"
 
