@@ -17,6 +17,7 @@ func (d *DB) checkpoint(dir string) (err error) {
 	case d.closed.Load():
 		return ErrClosed
 	}
+	dir = cleanDir(dir)
 	if err := d.fs.MkdirAll(dir); err != nil {
 		return err
 	}

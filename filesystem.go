@@ -76,6 +76,7 @@ type DirLock struct {
 // one returns an error that matches fs.ErrNotExist. A shared lock suffices for Options.ReadOnly.
 // LockDirectory does not wait: if the directory is locked, the error matches ErrLocked.
 func LockDirectory(dir string, exclusive bool) (*DirLock, error) {
+	dir = cleanDir(dir)
 	if exclusive {
 		if err := vfs.OS.MkdirAll(dir); err != nil {
 			return nil, err
@@ -91,6 +92,17 @@ func LockDirectory(dir string, exclusive bool) (*DirLock, error) {
 // Close releases the lock. Close the databases that use the lock first. Closing it again does
 // nothing.
 func (l *DirLock) Close() error { return l.closer.Close() }
+
+// cleanDir returns the name of a directory in the form that filepath.Join gives it in the names of
+// its files. With another name, such as link/../db where link is a symbolic link, the directory
+// that is created, listed and synced could be another one than that of the files. An empty name
+// stays empty: it does not stand for the working directory.
+func cleanDir(dir string) string {
+	if dir == "" {
+		return ""
+	}
+	return filepath.Clean(dir)
+}
 
 func lockDir(fsys vfs.FS, dir string, exclusive bool) (io.Closer, error) {
 	lock, err := fsys.Lock(filepath.Join(dir, manifest.MakeName(manifest.KindLock, 0)), exclusive)

@@ -136,6 +136,78 @@ func TestLockMissingDirectory(t *testing.T) {
 	}
 }
 
+// TestDirectoryThroughLink checks that a name such as link/../db, where link is a symbolic link,
+// stands for one directory, in which the files are, whether it existed before or not.
+func TestDirectoryThroughLink(t *testing.T) {
+	for _, exists := range []bool{false, true} {
+		root := t.TempDir()
+		target := filepath.Join(root, "elsewhere", "below")
+		if err := os.MkdirAll(target, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(target, filepath.Join(root, "link")); err != nil {
+			t.Skip("symbolic links cannot be made: ", err)
+		}
+		through := func(name string) string { return filepath.Join(root, "link") + filepath.FromSlash("/../"+name) }
+		if exists {
+			for _, name := range []string{"db", "copy"} {
+				if err := os.Mkdir(filepath.Join(root, name), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		keys := 0
+		use := func(o *Options) {
+			t.Helper()
+			db, err := Open(through("db"), o)
+			if err != nil {
+				t.Fatalf("exists %t, after %d keys: %v", exists, keys, err)
+			}
+			defer mustClose(t, db)
+			wantKeys(t, db, keys)
+			loadKeys(t, db, keys+10)
+			keys += 10
+			if o != nil {
+				if err := db.Checkpoint(through("copy")); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		use(nil)
+		use(nil)
+		lock, err := LockDirectory(through("db"), true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		use(&Options{Lock: lock})
+		if err := lock.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if report := mustCheck(t, through("db"), nil); report.Keys != uint64(keys) {
+			t.Errorf("Check finds %d keys of %d", report.Keys, keys)
+		}
+		if report, err := Repair(through("db"), nil); err != nil || report.Entries != uint64(keys) {
+			t.Errorf("Repair: %v, %+v", err, report)
+		}
+		if lock, err = LockDirectory(through("new"), true); err != nil {
+			t.Fatal(err)
+		}
+		if err := lock.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"db", "copy"} {
+			db := mustOpen(t, filepath.Join(root, name), nil)
+			wantKeys(t, db, keys)
+			mustClose(t, db)
+		}
+		for dir, want := range map[string]int{"elsewhere": 1, filepath.Join("elsewhere", "below"): 0, "new": 1} {
+			if entries, err := os.ReadDir(filepath.Join(root, dir)); len(entries) != want || err != nil {
+				t.Errorf("exists %t: in %s are %v, %v", exists, dir, entries, err)
+			}
+		}
+	}
+}
+
 // TestSharedDirLock checks that a database is not opened for writing under a lock that others may
 // share.
 func TestSharedDirLock(t *testing.T) {

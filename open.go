@@ -23,11 +23,12 @@ import (
 // Sync; Metrics.Recovery reports what it dropped. It opens databases of LevelDB, goleveldb and
 // earlier releases of sift without conversion.
 //
-// Errors match ErrLocked, ErrExists, ErrNotExist, ErrUnsupported if the database uses a
-// comparator other than LevelDB's default, or ErrCorruption if the MANIFEST or a log is
-// damaged, or a table is missing; Repair may help then. Others name an invalid field of o, or
-// are those of the file system. Open succeeds even if a table is damaged; reads that need the
-// table fail.
+// Errors match ErrLocked, ErrExists, ErrNotExist, ErrUnsupported if the database uses a comparator
+// other than LevelDB's default, or ErrCorruption if the MANIFEST or a log is damaged, or a table is
+// missing; Repair may help then. Others name an invalid field of o, or are those of the file
+// system. Open succeeds even if a table is damaged; reads that need the table fail. A database of
+// goleveldb with more than seven levels is the exception: unless ReadOnly is set, Open merges
+// levels until it has seven, which may take long and fails if damaged tables prevent it.
 //
 // Open reads the logs and, unless ReadOnly is set, writes their contents to tables. It reads no
 // tables: the index of each is loaded when it is first needed, or in the background, level 0
@@ -46,6 +47,7 @@ func Open(dir string, o *Options) (*DB, error) {
 
 // newDB returns a DB that has read nothing from disk yet.
 func newDB(dir string, opts Options) *DB {
+	dir = cleanDir(dir)
 	d := &DB{dir: dir, opts: opts, fs: opts.FS, gaps: gap.NewSet(opts.gapBytes)}
 	d.opener = tableOpener{fs: d.fs, dir: dir, opts: &d.opts, secret: &d.secret, io: &d.blockIO, filters: &d.filters, indexes: &d.indexes}
 	d.opener.loaded = func() { d.filterManager.Changed() }

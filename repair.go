@@ -36,10 +36,13 @@ type RepairReport struct {
 // destroyed. It holds the contents of the logs in memory, has all tables open at the same time, and
 // cannot be canceled. dir needs space for old and new files, and for a second copy of the old ones
 // if the file system has no hard links. A crash at any moment leaves a database that is repaired or
-// can be repaired, with each old file in dir or in lost. o is as for Open. Repair returns
-// ErrReadOnly if o.ReadOnly is set, and ErrLocked and ErrNotExist like Open. After any other error
-// the database is not repaired, or the disk failed while the repaired one was put in place; all old
-// files are still in dir, and Repair can be called again.
+// can be repaired, with each old file in dir or in lost. o is as for Open.
+//
+// Repair returns ErrReadOnly if o.ReadOnly is set, and ErrLocked and ErrNotExist like Open. It
+// returns ErrUnsupported, and has changed nothing, if the MANIFEST is that of another program, such
+// as pebble or RocksDB, or names another comparator. To repair without the MANIFEST, remove it.
+// After any other error the database is not repaired, or the disk failed while the repaired one was
+// put in place; all old files are still in dir, and Repair can be called again.
 func Repair(dir string, o *Options) (report RepairReport, err error) {
 	opts, err := o.resolve()
 	if err != nil {
@@ -57,12 +60,16 @@ func Repair(dir string, o *Options) (report RepairReport, err error) {
 		return report, err
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
+	state, stateErr := manifest.Load(d.fs, d.dir)
+	if stateErr != nil && !isDispensable(stateErr) {
+		return report, stateErr
+	}
 	if err := d.openFilterKey(); err != nil {
 		return report, err
 	}
 	r := repairer{db: d, report: &report}
 	defer r.close()
-	if err := r.find(); err != nil {
+	if err := r.find(state, stateErr); err != nil {
 		return report, err
 	}
 	if err = r.run(); err != nil {
@@ -83,7 +90,7 @@ type repairer struct {
 	inputs  []base.Iterator    // over the readable entries
 	growing *memtable.Memtable // the last memtable among inputs
 	open    []io.Closer
-	created []string // paths of new files that no MANIFEST names yet
+	created []string // paths of the files to remove if the repair fails
 	lastSeq uint64   // the highest sequence number read
 	bytes   int64    // size of the files read
 }
@@ -101,8 +108,9 @@ func (r *repairer) close() {
 	r.open = nil
 }
 
-// find determines the files to read and to replace.
-func (r *repairer) find() error {
+// find determines the files to read and to replace. state is that of the MANIFEST, or stateErr says
+// why there is none.
+func (r *repairer) find(state *manifest.State, stateErr error) error {
 	names, err := r.db.fs.List(r.db.dir)
 	if err != nil {
 		return err
@@ -127,20 +135,28 @@ func (r *repairer) find() error {
 	if err := r.db.checkNextFile(); err != nil {
 		return err
 	}
-	r.trustManifest(names)
-	return nil
+	if stateErr == nil {
+		stateErr = r.trustManifest(state, names)
+	}
+	if isDispensable(stateErr) {
+		r.drop(stateErr)
+		return nil
+	}
+	return stateErr
 }
 
-// trustManifest restricts the files to read to those that the MANIFEST names, if it is whole and all
-// of these exist.
-func (r *repairer) trustManifest(names []string) {
-	state, err := manifest.Load(r.db.fs, r.db.dir)
-	if err == nil {
-		err = state.Dropped // the edits that are lost may have added tables
-	}
-	if err != nil {
-		r.drop(err)
-		return
+// isDispensable reports whether a MANIFEST with this error is damaged or missing, so that Repair
+// goes without it. If the disk cannot read the MANIFEST at the moment, Repair must not go without
+// it: obsolete tables would bring deleted keys back.
+func isDispensable(err error) bool {
+	return errors.Is(err, ErrCorruption) || errors.Is(err, manifest.ErrNoDatabase)
+}
+
+// trustManifest restricts the files to read to those that the MANIFEST names, if it is whole and
+// all of these exist. Otherwise it returns an error.
+func (r *repairer) trustManifest(state *manifest.State, names []string) error {
+	if state.Dropped != nil {
+		return state.Dropped // the edits that are lost may have added tables
 	}
 	var tables []string
 	sizes := map[string]int64{}
@@ -149,8 +165,7 @@ func (r *repairer) trustManifest(names []string) {
 		for _, meta := range metas {
 			path, err := r.db.opener.find(there, meta)
 			if err != nil {
-				r.drop(err)
-				return
+				return err
 			}
 			name := filepath.Base(path)
 			tables = append(tables, name)
@@ -159,13 +174,10 @@ func (r *repairer) trustManifest(names []string) {
 	}
 	// If the MANIFEST has been cut off between two edits, files that it names are missing, such as a
 	// log whose contents are in tables by now.
-	_, missing, err := r.db.logs.Find(state, names)
-	if missing != nil {
-		err = missing
-	}
-	if err != nil {
-		r.drop(err)
-		return
+	if _, missing, err := r.db.logs.Find(state, names); err != nil {
+		return err
+	} else if missing != nil {
+		return missing
 	}
 	r.tables, r.sizes = tables, sizes
 	r.logs = slices.DeleteFunc(r.logs, func(name string) bool {
@@ -173,6 +185,7 @@ func (r *repairer) trustManifest(names []string) {
 		return num < state.LogNumber && num != state.PrevLogNum
 	})
 	r.report.FromManifest = true
+	return nil
 }
 
 func (r *repairer) run() error {

@@ -185,21 +185,71 @@ func TestRepairRemovesWhatItWrote(t *testing.T) {
 	if open := faulty.OpenFiles(); len(open) > 0 {
 		t.Errorf("left open: %v", open)
 	}
+}
 
-	// Further attempts link the old files to names that earlier ones have not taken.
-	copied := false
-	faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool {
-		copied = copied || op.Kind == vfstest.OpCreate && filepath.Base(filepath.Dir(op.Name)) == lostDir
-		return op.Kind == vfstest.OpSyncDir && filepath.Base(op.Name) == lostDir
-	}})
-	for range 3 {
-		if _, err := Repair("db", uncached(faulty)); !errors.Is(err, syscall.EIO) || copied {
-			t.Errorf("Repair when lost cannot be synced: %v, copied: %t", err, copied)
+// TestRepairLeavesNoCopies checks that a Repair that fails removes the links or copies of old files
+// that it has made in lost, unless CURRENT may name the new MANIFEST, and nothing that an earlier
+// Repair has left there.
+func TestRepairLeavesNoCopies(t *testing.T) {
+	const n = 150
+	for _, links := range []bool{true, false} {
+		for _, c := range []struct {
+			what  string
+			fault func(op vfstest.Op) bool
+			kept  bool
+		}{
+			{"lost cannot be synced", func(op vfstest.Op) bool { return op.Kind == vfstest.OpSyncDir && filepath.Base(op.Name) == lostDir }, false},
+			{"there is no new MANIFEST", func(op vfstest.Op) bool {
+				return op.Kind == vfstest.OpCreate && strings.HasPrefix(filepath.Base(op.Name), "MANIFEST-")
+			}, false},
+			{"CURRENT cannot be replaced", func(op vfstest.Op) bool { return op.Kind == vfstest.OpRename && filepath.Base(op.To) == "CURRENT" }, true},
+		} {
+			what := fmt.Sprintf("links %v, %s", links, c.what)
+			mem := vfstest.NewMem()
+			db := mustOpen(t, "db", uncached(mem))
+			loadKeys(t, db, n)
+			// An earlier Repair has used the name of a table.
+			name := filepath.Base(db.Tables()[0].Path)
+			mustClose(t, db)
+			lost := filepath.Join("db", lostDir)
+			if err := mem.MkdirAll(lost); err != nil {
+				t.Fatal(err)
+			}
+			writeFile(t, mem, filepath.Join(lost, name), []byte("of an earlier repair"))
+			old := oldFiles(t, mem)
+			faulty := vfstest.Inject(mem)
+			copied := false
+			faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool {
+				copied = copied || op.Kind == vfstest.OpCreate && filepath.Dir(op.Name) == lost
+				return c.fault(op)
+			}})
+			var fs vfs.FS = faulty
+			if !links {
+				fs = noLinks(fs)
+			}
+			for range 3 {
+				if _, err := Repair("db", uncached(fs)); !errors.Is(err, syscall.EIO) || copied == links {
+					t.Errorf("%s: Repair: %v, copied: %t", what, err, copied)
+				}
+			}
+			names, err := mem.List(lost)
+			if err != nil || !c.kept && !slices.Equal(names, []string{name}) || c.kept && len(names) < 3*len(old) {
+				t.Errorf("%s: in lost are %q, %v", what, names, err)
+			}
+			if got := string(readFile(t, mem, filepath.Join(lost, name))); got != "of an earlier repair" {
+				t.Errorf("%s: the file of an earlier repair is now %.30q", what, got)
+			}
+			if m := missingFiles(t, mem, old); len(m) > 0 {
+				t.Errorf("%s: neither in the directory nor in lost: %v", what, m)
+			}
+			db = mustOpen(t, "db", uncached(mem))
+			wantKeys(t, db, n)
+			mustClose(t, db)
+			if report, err := Repair("db", uncached(mem)); err != nil || report.Entries != n {
+				t.Errorf("%s: Repair, once the disk works again: %v, %d entries", what, err, report.Entries)
+			}
 		}
 	}
-	db = mustOpen(t, "db", uncached(mem))
-	wantKeys(t, db, 150)
-	mustClose(t, db)
 }
 
 // TestRepairDamagedManifest checks that Repair finds all entries, whichever byte of the MANIFEST is

@@ -31,7 +31,7 @@ func (r *repairer) keepOld() error {
 			} else if err != nil {
 				return err
 			}
-			to = filepath.Join(lost, fmt.Sprintf("%s.%d", name, n)) // an earlier repair, which may have failed, has used the name
+			to = filepath.Join(lost, fmt.Sprintf("%s.%d", name, n)) // an earlier repair has used the name
 		}
 		from := filepath.Join(d.dir, name)
 		if err := d.fs.Link(from, to); err != nil {
@@ -40,6 +40,7 @@ func (r *repairer) keepOld() error {
 				return errors.Join(err, cerr)
 			}
 		}
+		r.created = append(r.created, to)
 	}
 	return d.fs.SyncDir(lost) // newManifest syncs the directory that lost is in, before CURRENT changes
 }
@@ -51,8 +52,8 @@ func (r *repairer) removeOld() {
 	}
 }
 
-// removeNew removes the files that a failed repair has written: the next repair would read them, and
-// move them to lost.
+// removeNew removes the files that a failed repair has written, including the links or copies of
+// old files in lost. The next repair would read the others, and move them to lost.
 func (r *repairer) removeNew() {
 	for _, path := range r.created {
 		r.db.removeObsolete(path)

@@ -7,10 +7,12 @@ import (
 
 	"github.com/siftdb/sift/internal/base"
 	"github.com/siftdb/sift/internal/record"
+	"github.com/siftdb/sift/internal/wal"
 )
 
 // logTotals adds up the records of a log.
 type logTotals struct {
+	bySift                  bool // the log begins with an empty batch, so sift wrote it
 	records, marks, batches uint64
 	puts, deletes           uint64
 	first, last             uint64 // sequence numbers, if there are batches
@@ -66,14 +68,18 @@ func (d *dumper) logTail(in *record.Reader, t *logTotals) error {
 		return d.show(endJSON{Type: "end", Kind: "clean", Offset: tail.Offset}, "%10d  end of the file, clean\n", tail.Offset)
 	case record.Zeros:
 		j := endJSON{Type: "end", Kind: "zeros", Offset: tail.Offset, Dropped: tail.Dropped}
-		if t != nil && t.records > 0 {
+		if t != nil && t.bySift {
 			return d.show(j, "%10d  clean: the last %s bytes of the file are zeros, unused space of the log\n", tail.Offset, count(tail.Dropped))
 		}
 		return d.show(j, "%10d  torn: the last %s bytes of the file are zeros\n", tail.Offset, count(tail.Dropped))
 	case record.Torn:
+		kind := "torn"
+		if t != nil && d.lastDamaged(tail.Err, t) {
+			kind, d.damaged = "damaged", true
+		}
 		reason := cause(tail.Err, tail.Offset)
-		return d.show(endJSON{Type: "end", Kind: "torn", Offset: tail.Offset, Dropped: tail.Dropped, Error: reason.Error()},
-			"%10d  torn: no valid record in the last %s bytes of the file: %v\n", tail.Offset, count(tail.Dropped), reason)
+		return d.show(endJSON{Type: "end", Kind: kind, Offset: tail.Offset, Dropped: tail.Dropped, Error: reason.Error()},
+			"%10d  %s: no valid record in the last %s bytes of the file: %v\n", tail.Offset, kind, count(tail.Dropped), reason)
 	}
 	d.damaged = true
 	reason := cause(tail.Err, tail.Offset)
@@ -88,6 +94,13 @@ func (d *dumper) logTail(in *record.Reader, t *logTotals) error {
 		return printErr == nil
 	})
 	return errors.Join(err, printErr)
+}
+
+// lastDamaged reports whether the bad end of a log is damage to its last record and not the trace
+// of a crash. An open judges likewise (wal.Recovery): in a log of another engine that is long
+// enough for a write, a complete record with a wrong checksum is damage.
+func (d *dumper) lastDamaged(end error, t *logTotals) bool {
+	return !t.bySift && errors.Is(end, record.ErrChecksum) && d.size > record.HeaderLen+wal.BatchHeaderLen
 }
 
 // cause strips from an error what its line already shows: the path, and the offset if it
@@ -109,6 +122,9 @@ func (d *dumper) batch(payload []byte, offset int64, t *logTotals) error {
 	first, n := c.Uint64(), c.Uint32()
 	if c.Err() == nil && n == 0 && c.Len() == 0 {
 		t.marks++
+		if t.records == 1 {
+			t.bySift = true
+		}
 		return d.show(recordJSON{Type: "sync mark", Offset: offset, Bytes: len(payload), First: &first},
 			"%10d %9d  %-21d  sync mark\n", offset, len(payload), first)
 	}

@@ -15,7 +15,8 @@ func (d *dumper) manifest() error {
 	if err := d.heading("manifest", fmt.Sprintf("MANIFEST %s: %s bytes\n\n", d.path, count(d.size))); err != nil {
 		return err
 	}
-	version := new(manifest.Version)
+	tree := manifest.NewTree(nil)
+	last := int64(0) // offset of the last edit
 	in := record.NewReader(d.file, d.size, d.path)
 	for {
 		payload, offset, err := in.Next()
@@ -27,26 +28,34 @@ func (d *dumper) manifest() error {
 		}
 		edit, err := manifest.DecodeEdit(payload)
 		if err == nil {
-			err = d.edit(edit, offset)
-			if err != nil {
+			if err := d.edit(edit, offset); err != nil {
 				return err
 			}
-			if next, aerr := version.Apply(edit); aerr == nil {
-				version = next
-				continue
-			} else {
-				err = aerr
+			last = offset
+			err = tree.Apply(edit)
+		}
+		if err != nil {
+			if err := d.badEdit(offset, err); err != nil {
+				return err
 			}
 		}
-		d.damaged = true
-		if err := d.show(editJSON{Type: "bad edit", Offset: offset, Error: err.Error()}, "%10d  bad edit: %v\n", offset, err); err != nil {
+	}
+	levels, err := tree.Levels()
+	if err != nil {
+		if err := d.badEdit(last, err); err != nil {
 			return err
 		}
 	}
 	if err := d.logTail(in, nil); err != nil {
 		return err
 	}
-	return errors.Join(d.version(version), d.result())
+	return errors.Join(d.tables(levels), d.result())
+}
+
+// badEdit prints what is wrong with an edit.
+func (d *dumper) badEdit(offset int64, err error) error {
+	d.damaged = true
+	return d.show(editJSON{Type: "bad edit", Offset: offset, Error: err.Error()}, "%10d  bad edit: %v\n", offset, err)
 }
 
 // edit prints one edit: the counters on the first line, then one line per table.
@@ -87,18 +96,22 @@ func (d *dumper) edit(e *manifest.Edit, offset int64) error {
 	return nil
 }
 
-// version prints the tables that are left after all edits.
-func (d *dumper) version(v *manifest.Version) error {
+// tables prints the tables that are left after all edits.
+func (d *dumper) tables(levels []manifest.DeepLevel) error {
 	if !d.json {
-		if err := d.printf("\n%s\n", amount(v.NumTables(), "table")); err != nil {
+		n := 0
+		for _, l := range levels {
+			n += len(l.Tables)
+		}
+		if err := d.printf("\n%s\n", amount(n, "table")); err != nil {
 			return err
 		}
 	}
-	for level, tables := range v.Levels {
-		for _, t := range tables {
-			j := d.metaJSON(level, t)
+	for _, l := range levels {
+		for _, t := range l.Tables {
+			j := d.metaJSON(l.Level, t)
 			j.Type = "table"
-			if err := d.show(j, "  level %d %s\n", level, d.tableText(t)); err != nil {
+			if err := d.show(j, "  level %d %s\n", l.Level, d.tableText(t)); err != nil {
 				return err
 			}
 		}

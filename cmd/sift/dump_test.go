@@ -127,6 +127,76 @@ func TestDumpManifest(t *testing.T) {
 	}
 }
 
+// TestDumpLogTails: the end of a log is judged as when the database is opened. Only logs of sift,
+// which begin with an empty batch, have preallocated space, and only in those a complete last
+// record with a wrong checksum counts as torn, unless the log is too short for a write.
+func TestDumpLogTails(t *testing.T) {
+	header, first, last := batchRecord(1, 0, ""), batchRecord(1, 1, "\x01\x01a\x01x"), batchRecord(2, 1, "\x01\x01b\x01y")
+	zero := func(b []byte) { clear(b) }
+	flip := func(b []byte) { b[len(b)-1] ^= 1 }
+	for _, c := range []struct {
+		desc    string
+		records [][]byte
+		edit    func(lastRecord []byte)
+		status  int
+		kind    string // with --json
+		want    string
+	}{
+		{"zeros", [][]byte{first, last}, zero, statusOK, "zeros", "torn: the last 24 bytes of the file are zeros"},
+		{"zeros, sift", [][]byte{header, first, last}, zero, statusOK, "zeros", "clean: the last 24 bytes of the file are zeros"},
+		{"flipped", [][]byte{first, last}, flip, statusFailed, "damaged", "damaged: no valid record in the last 24 bytes of the file: checksum mismatch"},
+		{"flipped, sift", [][]byte{header, first, last}, flip, statusOK, "torn", "torn: no valid record in the last 24 bytes of the file: checksum mismatch"},
+		{"a flipped mark, not at the beginning", [][]byte{first, header}, flip, statusFailed, "damaged", "damaged: no valid record"},
+		{"a flipped header alone", [][]byte{header}, flip, statusOK, "torn", "torn: no valid record"},
+	} {
+		path, size := logFile(t, c.records...)
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.edit(data[size-int64(record.HeaderLen+len(c.records[len(c.records)-1])):])
+		if err := os.WriteFile(path, data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		r := runSift(t, "", "dump", path)
+		if r.status != c.status || !strings.Contains(r.out, "  "+c.want) || strings.Contains(r.err, "damaged, see above") != (c.status == statusFailed) {
+			t.Errorf("%s: %+v", c.desc, r)
+		}
+		r = runSift(t, "", "dump", "--json", path)
+		if r.status != c.status || !strings.Contains(r.out, `{"type":"end","kind":"`+c.kind+`"`) {
+			t.Errorf("%s, as JSON: %+v", c.desc, r)
+		}
+	}
+}
+
+// TestDumpDeepManifest: the tables of goleveldb's levels beyond those of LevelDB are shown, and
+// tables that overlap once all edits are applied are reported.
+func TestDumpDeepManifest(t *testing.T) {
+	added := func(level, num byte, smallest, largest string) string {
+		const trailer = "\x01\x01\x00\x00\x00\x00\x00\x00"
+		return string([]byte{7, level, num, 100, 9}) + smallest + trailer + "\x09" + largest + trailer
+	}
+	edits := [][]byte{
+		[]byte("\x02\x04\x03\x09\x04\x01" + added(7, 5, "a", "f")),
+		[]byte("\x06\x07\x05" + added(8, 5, "a", "f")),
+	}
+	path, _ := logFile(t, edits...)
+	out := mustSift(t, "", "dump", "--as", "manifest", path)
+	if !strings.HasSuffix(out, "\n\n1 table\n  level 8 table 000005 100 bytes \"a\" #1 .. \"f\" #1\n") || strings.Contains(out, "bad edit") {
+		t.Errorf("prints\n%s", out)
+	}
+	if out := mustSift(t, "", "dump", "--json", "--as", "manifest", path); typesOf(t, out)["table"] != 1 || !strings.Contains(out, `{"type":"table","level":8,"number":5,`) {
+		t.Errorf("prints\n%s", out)
+	}
+
+	path, _ = logFile(t, append(edits, []byte(added(8, 6, "e", "k")))...)
+	r := runSift(t, "", "dump", "--as", "manifest", path)
+	if r.status != statusFailed || !strings.Contains(r.out, "bad edit: tables 000005 and 000006 of level 8 overlap\n") ||
+		!strings.Contains(r.out, "\n\n2 tables\n  level 8 table 000005 ") {
+		t.Errorf("tables that overlap: %+v", r)
+	}
+}
+
 // TestDumpOnlyFiles: dump does not open a pipe or a socket, which could block.
 func TestDumpOnlyFiles(t *testing.T) {
 	path := socket(t)

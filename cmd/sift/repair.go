@@ -19,7 +19,8 @@ func (repairCmd) Help() string {
 	return `Rebuilds a database that cannot be opened, or in which "sift check" finds faults, from what
 its tables and logs still hold. The old files are moved to its subdirectory "lost", so nothing is
 destroyed. The command prints a line for everything that it could not read. If the MANIFEST is lost
-too, deleted keys may reappear.
+too, deleted keys may reappear. If the MANIFEST is that of another program, such as pebble or
+RocksDB, or names another comparator, nothing is changed, and the exit status is 3.
 
 Example:
 
@@ -38,8 +39,11 @@ func (c *repairCmd) Run(e *env) error {
 	for _, dropped := range report.Dropped {
 		fmt.Fprintln(e.out, "dropped:", dropped)
 	}
-	if err == nil {
+	switch {
+	case err == nil:
 		err = c.forget(&o)
+	case errors.Is(err, sift.ErrUnsupported):
+		err = fmt.Errorf("%w\nnothing was changed; to repair the database without this MANIFEST, remove it", err)
 	}
 	if err != nil {
 		return err

@@ -39,10 +39,11 @@ var ErrNoDatabase = errors.New("no database in the directory")
 
 // ReadCurrent returns the number of the MANIFEST that CURRENT names.
 //
-// If CURRENT is missing, the error matches ErrNoDatabase if the directory is missing, too, or
-// holds no data: no table, no log with a byte in it, no MANIFEST that names a table.
-// Otherwise it is a *base.CorruptionError: a new database must not be created over the
-// remains of an old one.
+// If CURRENT is missing, the error matches ErrNoDatabase if the directory is missing, too, or holds
+// no data: no table, no log with a byte in it, no MANIFEST that names a table. Otherwise it is a
+// *base.CorruptionError: a new database must not be created over the remains of an old one. If
+// CURRENT is missing or damaged, and another program has written a MANIFEST in the directory, the
+// error matches base.ErrUnsupported.
 func ReadCurrent(fsys vfs.FS, dir string) (num uint64, err error) {
 	path := filepath.Join(dir, MakeName(KindCurrent, 0))
 	b, err := readAll(fsys, path, maxCurrentLen)
@@ -76,6 +77,9 @@ func badCurrent(fsys vfs.FS, dir string, cause error) error {
 	if err != nil {
 		return err
 	}
+	if _, err := firstWithTables(fsys, dir, names); err != nil {
+		return err
+	}
 	if slices.ContainsFunc(names, func(name string) bool { kind, _, ok := ParseName(name); return ok && kind.Repairable() }) {
 		cause = fmt.Errorf("%w; Repair can bring the database back", cause)
 	} else {
@@ -95,33 +99,29 @@ func findData(fsys vfs.FS, dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	named, err := firstWithTables(fsys, dir, names)
+	if err != nil {
+		return "", err
+	}
 	for _, name := range names {
 		kind, _, ok := ParseName(name)
 		if !ok {
 			continue
 		}
-		switch path := filepath.Join(dir, name); kind {
+		switch kind {
 		case KindTable, KindTableSST:
 			return name, nil
 		case KindLog:
-			size, err := fsys.Size(path)
+			size, err := fsys.Size(filepath.Join(dir, name))
 			if err != nil {
 				return "", err
 			}
 			if size > 0 {
 				return name, nil
 			}
-		case KindManifest:
-			names, err := namesTables(fsys, path)
-			if err != nil {
-				return "", err
-			}
-			if names {
-				return name, nil
-			}
 		}
 	}
-	return "", nil
+	return named, nil
 }
 
 // SetCurrent makes CURRENT name the MANIFEST, durably and atomically: it writes and syncs a

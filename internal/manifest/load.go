@@ -16,18 +16,17 @@ import (
 //
 // It omits what may be the remains of one unfinished edit at the end, and reports that in
 // State.Dropped. Errors match ErrNoDatabase (see ReadCurrent); base.ErrUnsupported for an
-// unknown comparator or field, or a level out of range; base.ErrCorruption for damage before a
-// whole edit, for inconsistent edits, and for a missing or incomplete MANIFEST.
+// unknown comparator or field, or a level out of range, in any MANIFEST of the directory if CURRENT
+// names none; base.ErrCorruption for damage before a whole edit, for inconsistent edits, and for a
+// missing or incomplete MANIFEST.
 func Load(fsys vfs.FS, dir string) (*State, error) {
 	num, err := ReadCurrent(fsys, dir)
 	if err != nil {
 		return nil, err
 	}
 	path := filepath.Join(dir, MakeName(KindManifest, num))
-	l := loader{path: path, builder: newBuilder(nil), state: &State{Num: num}}
-	dropped, err := readEdits(fsys, path, func(e *Edit, offset int64) (bool, error) {
-		return true, l.add(e, offset)
-	})
+	l := loader{path: path, tree: NewTree(nil), state: &State{Num: num}}
+	dropped, err := readEdits(fsys, path, l.add)
 	if errors.Is(err, fs.ErrNotExist) {
 		// Not wrapped: fs.ErrNotExist would suggest that the database is missing.
 		return nil, badCurrent(fsys, dir, fmt.Errorf("it names %s, which does not exist", filepath.Base(path)))
@@ -41,21 +40,18 @@ func Load(fsys vfs.FS, dir string) (*State, error) {
 
 // loader applies edits.
 type loader struct {
-	path    string
-	builder *builder
-	state   *State
-	edits   int
-	last    int64 // offset of the last edit
-	have    struct{ log, next, seq bool }
+	path  string
+	tree  *Tree
+	state *State
+	edits int
+	last  int64 // offset of the last edit
+	have  struct{ log, next, seq bool }
 }
 
 func (l *loader) add(e *Edit, offset int64) error {
 	l.edits++
 	l.last = offset
 	s := l.state
-	if e.Comparator != nil && *e.Comparator != comparatorName {
-		return fmt.Errorf("%s: comparator %q instead of %q: %w", l.path, *e.Comparator, comparatorName, base.ErrUnsupported)
-	}
 	if e.LogNumber != nil {
 		s.LogNumber, l.have.log = *e.LogNumber, true
 	}
@@ -73,7 +69,7 @@ func (l *loader) add(e *Edit, offset int64) error {
 			s.Pointers[p.Level] = p.Key
 		}
 	}
-	if err := l.builder.apply(e); err != nil {
+	if err := l.tree.Apply(e); err != nil {
 		return l.corruption(offset, err)
 	}
 	return nil
@@ -99,7 +95,7 @@ func (l *loader) finish() (*State, error) {
 		return nil, l.corruption(-1, missing)
 	}
 	var err error
-	if s.Version, s.Deep, err = l.builder.finishDeep(); err != nil {
+	if s.Version, s.Deep, err = l.tree.finishDeep(); err != nil {
 		return nil, l.corruption(l.last, err)
 	}
 	if s.Deep != nil {
@@ -121,9 +117,9 @@ func (l *loader) corruption(offset int64, err error) error {
 	return &base.CorruptionError{Path: l.path, Offset: offset, What: "MANIFEST", Err: err}
 }
 
-// readEdits calls fn with the edits of a MANIFEST and their offsets, until fn returns false
-// or an error. dropped says what was omitted at the end because it may be an unfinished edit.
-func readEdits(fsys vfs.FS, path string, fn func(e *Edit, offset int64) (more bool, err error)) (dropped, err error) {
+// readEdits calls fn with the edits of a MANIFEST and their offsets, until fn returns an error.
+// dropped says what was omitted at the end because it may be an unfinished edit.
+func readEdits(fsys vfs.FS, path string, fn func(e *Edit, offset int64) error) (dropped, err error) {
 	f, err := fsys.Open(path)
 	if err != nil {
 		return nil, err
@@ -143,13 +139,16 @@ func readEdits(fsys vfs.FS, path string, fn func(e *Edit, offset int64) (more bo
 			return nil, err
 		}
 		e, err := DecodeEdit(payload)
+		if err == nil && e.Comparator != nil && *e.Comparator != comparatorName {
+			err = fmt.Errorf("comparator %q instead of %q: %w", *e.Comparator, comparatorName, base.ErrUnsupported)
+		}
 		if errors.Is(err, base.ErrUnsupported) {
 			return nil, fmt.Errorf("%s: edit at offset %d: %w", path, offset, err)
 		}
 		if err != nil {
 			return nil, &base.CorruptionError{Path: path, Offset: offset, What: "MANIFEST edit", Err: err}
 		}
-		if more, err := fn(e, offset); err != nil || !more {
+		if err := fn(e, offset); err != nil {
 			return nil, err
 		}
 	}
@@ -173,18 +172,24 @@ func readEdits(fsys vfs.FS, path string, fn func(e *Edit, offset int64) (more bo
 	return tail.Err, nil
 }
 
-// namesTables reports whether the readable part of a MANIFEST names a table.
-func namesTables(fsys vfs.FS, path string) (bool, error) {
-	found := false
-	_, err := readEdits(fsys, path, func(e *Edit, _ int64) (bool, error) {
-		found = found || len(e.Added) > 0
-		return !found, nil
-	})
-	if errors.Is(err, base.ErrCorruption) {
-		err = nil
+// firstWithTables returns the name of the first MANIFEST, of the files in a directory, whose
+// readable part names a table, "" if there is none. The error matches base.ErrUnsupported if
+// another program has written one of the MANIFESTs. pebble, for example, keeps no CURRENT, or lets
+// it name a MANIFEST that does not exist.
+func firstWithTables(fsys vfs.FS, dir string, names []string) (first string, err error) {
+	for _, name := range names {
+		if kind, _, ok := ParseName(name); !ok || kind != KindManifest {
+			continue
+		}
+		_, err := readEdits(fsys, filepath.Join(dir, name), func(e *Edit, _ int64) error {
+			if first == "" && len(e.Added) > 0 {
+				first = name
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, base.ErrCorruption) {
+			return "", err
+		}
 	}
-	if errors.Is(err, base.ErrUnsupported) {
-		return true, nil // written by another program: must not be overwritten
-	}
-	return found, err
+	return first, nil
 }

@@ -116,9 +116,9 @@ L0 000003 34882 ["key00000000".."key00001336"]
 func TestEditGolden(t *testing.T) {
 	for _, file := range []string{"leveldb-medium-MANIFEST-000010", "leveldb-race-MANIFEST-000002"} {
 		var edits []*Edit
-		dropped, err := readEdits(vfs.OS, filepath.Join("testdata", file), func(e *Edit, _ int64) (bool, error) {
+		dropped, err := readEdits(vfs.OS, filepath.Join("testdata", file), func(e *Edit, _ int64) error {
 			edits = append(edits, e)
-			return true, nil
+			return nil
 		})
 		if err != nil || dropped != nil || len(edits) < 2 {
 			t.Fatalf("%s: %d edits, %v, %v", file, len(edits), dropped, err)
@@ -474,7 +474,6 @@ func TestCurrentMissing(t *testing.T) {
 		{map[string]string{"MANIFEST-000001": empty}, ""},
 		{map[string]string{"MANIFEST-000001": empty[:10]}, ""},
 		{map[string]string{"MANIFEST-000001": empty, "MANIFEST-000002": tables}, "MANIFEST-000002"},
-		{map[string]string{"MANIFEST-000002": logOf(t, []byte{0x64, 0})}, "MANIFEST-000002"},
 		{map[string]string{"MANIFEST-000002": logOf(t, []byte{tagLogNumber})}, ""}, // an edit without its number
 		{map[string]string{"000003.log": "x"}, "000003.log"},
 		{map[string]string{"000003.ldb": ""}, "000003.ldb"},
@@ -490,6 +489,36 @@ func TestCurrentMissing(t *testing.T) {
 	}
 	if _, err := Load(vfs.OS, filepath.Join(t.TempDir(), "missing")); !errors.Is(err, ErrNoDatabase) {
 		t.Errorf("no directory: %v", err)
+	}
+}
+
+// TestLoadOtherPrograms checks that a MANIFEST of another program is reported as such, whatever
+// CURRENT names: pebble keeps none, or lets it name MANIFEST-000000, which does not exist.
+func TestLoadOtherPrograms(t *testing.T) {
+	comparator := counters()
+	comparator.Comparator = ptr("another")
+	for _, content := range []string{
+		logOf(t, []byte{103, 0}), // a field of RocksDB and pebble
+		manifestOf(t, comparator),
+		logOf(t, counters().appendTo(nil), add(0, meta(3, key("a", 1), key("b", 1))).appendTo(nil), []byte{103, 0}),
+	} {
+		for _, current := range []string{"", "MANIFEST-000000\n", "damaged", "MANIFEST-000007\n"} {
+			files := map[string]string{"MANIFEST-000007": content, "000003.sst": "", "000004.log": "x"}
+			if current != "" {
+				files["CURRENT"] = current
+			}
+			dir := writeFiles(t, files)
+			path := filepath.Join(dir, "MANIFEST-000007")
+			_, err := Load(vfs.OS, dir)
+			if !errors.Is(err, base.ErrUnsupported) || errors.Is(err, base.ErrCorruption) || !strings.Contains(err.Error(), path) {
+				t.Errorf("CURRENT %q: %v", current, err)
+			}
+			faulty := vfstest.Inject(vfs.OS)
+			faulty.SetFaults(vfstest.Fault{Index: -1, Match: func(op vfstest.Op) bool { return op.Kind == vfstest.OpOpen && op.Name == path }})
+			if _, err := Load(faulty, dir); !errors.Is(err, syscall.EIO) {
+				t.Errorf("CURRENT %q, and the MANIFEST cannot be opened: %v", current, err)
+			}
+		}
 	}
 }
 

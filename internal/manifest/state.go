@@ -25,7 +25,7 @@ type State struct {
 // DeepLevel is one level of a tree that may have more than NumLevels.
 type DeepLevel struct {
 	Level  int
-	Tables []*TableMeta // without overlap, by Smallest
+	Tables []*TableMeta // in the order of a Version's level
 }
 
 // NewState returns the state of a database without files.

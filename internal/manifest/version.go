@@ -80,82 +80,123 @@ func (v *Version) Overlapping(dst []*TableMeta, level int, from, to []byte) []*T
 // An error means that the edits do not fit v: they delete a missing table, add one in two
 // places, or make the tables of a level overlap.
 func (v *Version) Apply(edits ...*Edit) (*Version, error) {
-	b := newBuilder(v)
+	tree := NewTree(v)
 	for _, e := range edits {
-		if err := b.apply(e); err != nil {
+		if err := tree.Apply(e); err != nil {
 			return nil, err
 		}
 	}
-	return b.finish()
+	return tree.finish()
 }
 
-// builder collects edits. Its maps are keyed by file number.
-type builder struct {
+// Tree is a tree of tables, in any number of levels, to which edits are applied one by one. Its
+// maps are keyed by file number.
+type Tree struct {
 	levels []map[uint64]*TableMeta
 	where  map[uint64]int // the level of each table
 }
 
-// level returns the tables of a level.
-func (b *builder) level(n int) map[uint64]*TableMeta {
-	for len(b.levels) <= n {
-		b.levels = append(b.levels, make(map[uint64]*TableMeta))
+// NewTree returns a tree with the tables of v; nil means none.
+func NewTree(v *Version) *Tree {
+	t := &Tree{where: make(map[uint64]int)}
+	if v == nil {
+		return t
 	}
-	return b.levels[n]
-}
-
-func newBuilder(v *Version) *builder {
-	b := &builder{where: make(map[uint64]int)}
-	for level := range NumLevels {
-		tables := b.level(level)
-		if v == nil {
-			continue
-		}
-		for _, t := range v.Levels[level] {
-			tables[t.Num] = t
-			b.where[t.Num] = level
+	for level, tables := range v.Levels {
+		for _, meta := range tables {
+			t.put(level, meta)
 		}
 	}
-	return b
+	return t
 }
 
-// apply applies an edit's deletions before its additions. goleveldb may list a table twice in
-// one edit, which is not an error if both entries are equal.
-func (b *builder) apply(e *Edit) error {
+func (t *Tree) put(level int, meta *TableMeta) {
+	for len(t.levels) <= level {
+		t.levels = append(t.levels, make(map[uint64]*TableMeta))
+	}
+	t.levels[level][meta.Num] = meta
+	t.where[meta.Num] = level
+}
+
+func (t *Tree) remove(level int, num uint64) {
+	delete(t.levels[level], num)
+	delete(t.where, num)
+}
+
+// Apply applies an edit's deletions before its additions. goleveldb may list a table twice in
+// one edit, which is not an error if both entries are equal. After an error the tree is as it was
+// before. Apply does not check whether tables overlap: see Levels.
+func (t *Tree) Apply(e *Edit) (err error) {
+	var removed, put []AddedTable
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, a := range put {
+			t.remove(a.Level, a.Table.Num)
+		}
+		for _, r := range removed {
+			t.put(r.Level, r.Table)
+		}
+	}()
 	gone := make(map[DeletedTable]bool, len(e.Deleted))
 	for _, d := range e.Deleted {
 		if gone[d] {
 			continue
 		}
-		if _, ok := b.level(d.Level)[d.Num]; !ok {
+		if level, ok := t.where[d.Num]; !ok || level != d.Level {
 			return fmt.Errorf("table %06d is deleted from level %d, but is not in it", d.Num, d.Level)
 		}
 		gone[d] = true
-		delete(b.level(d.Level), d.Num)
-		delete(b.where, d.Num)
+		removed = append(removed, AddedTable{d.Level, t.levels[d.Level][d.Num]})
+		t.remove(d.Level, d.Num)
 	}
 	for _, a := range e.Added {
 		if err := a.Table.check(); err != nil {
 			return err
 		}
-		level, ok := b.where[a.Table.Num]
+		level, ok := t.where[a.Table.Num]
 		if !ok {
-			b.level(a.Level)[a.Table.Num] = a.Table
-			b.where[a.Table.Num] = a.Level
+			t.put(a.Level, a.Table)
+			put = append(put, a)
 			continue
 		}
 		if level != a.Level {
 			return fmt.Errorf("table %06d is in level %d and added to level %d", a.Table.Num, level, a.Level)
 		}
-		if !b.levels[level][a.Table.Num].same(a.Table) {
+		if !t.levels[level][a.Table.Num].same(a.Table) {
 			return fmt.Errorf("table %06d is added to level %d twice with different contents", a.Table.Num, level)
 		}
 	}
 	return nil
 }
 
+// Levels returns the levels that have tables, upper ones first, each in the order of a Version. The
+// error names two tables of a level below level 0 that overlap, if there are any (I7).
+func (t *Tree) Levels() (levels []DeepLevel, err error) {
+	for n, set := range t.levels {
+		if len(set) == 0 {
+			continue
+		}
+		tables := slices.Collect(maps.Values(set))
+		levels = append(levels, DeepLevel{n, tables})
+		if n == 0 {
+			slices.SortFunc(tables, func(a, b *TableMeta) int { return cmp.Compare(b.Num, a.Num) })
+			continue
+		}
+		slices.SortFunc(tables, func(a, b *TableMeta) int { return base.CompareInternal(a.Smallest, b.Smallest) })
+		for i := 1; i < len(tables) && err == nil; i++ {
+			if base.CompareInternal(tables[i-1].Largest, tables[i].Smallest) >= 0 {
+				err = fmt.Errorf("tables %06d and %06d of level %d overlap", tables[i-1].Num, tables[i].Num, n)
+			}
+		}
+	}
+	return levels, err
+}
+
 // finish builds the version. It fails if a table is in a level beyond those of a Version.
-func (b *builder) finish() (*Version, error) {
-	v, deep, err := b.finishDeep()
+func (t *Tree) finish() (*Version, error) {
+	v, deep, err := t.finishDeep()
 	if deep != nil {
 		return nil, fmt.Errorf("there is a table in level %d, above the maximum %d", deep[len(deep)-1].Level, NumLevels-1)
 	}
@@ -163,25 +204,14 @@ func (b *builder) finish() (*Version, error) {
 }
 
 // finishDeep builds the version and, if there are too many levels, their list; see State.Deep.
-func (b *builder) finishDeep() (*Version, []DeepLevel, error) {
+func (t *Tree) finishDeep() (*Version, []DeepLevel, error) {
+	deep, err := t.Levels()
+	if err != nil {
+		return nil, nil, err
+	}
 	var top []*TableMeta
-	var deep []DeepLevel
-	for level, set := range b.levels {
-		tables := slices.Collect(maps.Values(set))
-		if level == 0 {
-			slices.SortFunc(tables, func(a, b *TableMeta) int { return cmp.Compare(b.Num, a.Num) })
-			top = tables
-			continue
-		}
-		slices.SortFunc(tables, func(a, b *TableMeta) int { return base.CompareInternal(a.Smallest, b.Smallest) })
-		for i := 1; i < len(tables); i++ {
-			if base.CompareInternal(tables[i-1].Largest, tables[i].Smallest) >= 0 { // (I7)
-				return nil, nil, fmt.Errorf("tables %06d and %06d of level %d overlap", tables[i-1].Num, tables[i].Num, level)
-			}
-		}
-		if len(tables) > 0 {
-			deep = append(deep, DeepLevel{level, tables})
-		}
+	if len(deep) > 0 && deep[0].Level == 0 {
+		top, deep = deep[0].Tables, deep[1:]
 	}
 	if len(deep) == 0 || deep[len(deep)-1].Level < NumLevels {
 		return newVersion(top, deep), nil, nil

@@ -96,6 +96,64 @@ func TestApplyRefuses(t *testing.T) {
 	mustApply(t, v, add(1, meta(7, key("f", 3), key("g", 1))))
 }
 
+// describeLevels prints the numbers of the tables of each level.
+func describeLevels(levels []DeepLevel) string {
+	var s []string
+	for _, l := range levels {
+		s = append(s, fmt.Sprintf("%d: %s", l.Level, nums(l.Tables)))
+	}
+	return strings.Join(s, ", ")
+}
+
+// TestTree checks that a tree has tables in any level, in the order of a version, and that an edit
+// that does not fit leaves it as it was.
+func TestTree(t *testing.T) {
+	tree := NewTree(mustApply(t, nil, add(0, meta(5, key("a", 1), key("c", 1)), meta(9, key("b", 1), key("z", 1)))))
+	moved := meta(3, key("m", 1), key("p", 1))
+	move := add(8, moved)
+	move.Deleted = []DeletedTable{{7, 3}}
+	for i, c := range []struct {
+		edit *Edit
+		want string
+	}{
+		{add(7, moved, meta(4, key("a", 1), key("b", 1))), "0: 9 5, 7: 4 3"},
+		{move, "0: 9 5, 7: 4, 8: 3"},
+	} {
+		if err := tree.Apply(c.edit); err != nil {
+			t.Fatalf("edit %d: %v", i, err)
+		}
+		if levels, err := tree.Levels(); describeLevels(levels) != c.want || err != nil {
+			t.Errorf("edit %d: %s, %v; want %s", i, describeLevels(levels), err, c.want)
+		}
+	}
+	for _, c := range []struct {
+		desc    string
+		deleted []DeletedTable
+		added   *Edit
+	}{
+		{"a deletion after others", []DeletedTable{{7, 4}, {0, 9}, {0, 77}}, new(Edit)},
+		{"a deletion from a level that does not exist", []DeletedTable{{0, 9}, {100, 9}}, new(Edit)},
+		{"a table in two levels", []DeletedTable{{7, 4}}, add(0, meta(20, key("q", 1), key("r", 1)), meta(3, key("m", 1), key("p", 1)))},
+		{"a table twice", []DeletedTable{{8, 3}}, add(2, moved, meta(20, key("q", 1), key("r", 1)), meta(20, key("q", 1), key("s", 1)))},
+		{"a malformed key", []DeletedTable{{7, 4}}, add(9, meta(20, key("q", 1), []byte("short")))},
+	} {
+		c.added.Deleted = c.deleted
+		if err := tree.Apply(c.added); err == nil {
+			t.Errorf("%s: no error", c.desc)
+		}
+		if levels, err := tree.Levels(); describeLevels(levels) != "0: 9 5, 7: 4, 8: 3" || err != nil {
+			t.Errorf("%s: afterwards %s, %v", c.desc, describeLevels(levels), err)
+		}
+	}
+	if err := tree.Apply(add(8, meta(30, key("n", 1), key("z", 1)))); err != nil {
+		t.Fatal(err)
+	}
+	levels, err := tree.Levels()
+	if describeLevels(levels) != "0: 9 5, 7: 4, 8: 3 30" || err == nil || !strings.Contains(err.Error(), "000003 and 000030 of level 8 overlap") {
+		t.Errorf("tables that overlap: %s, %v", describeLevels(levels), err)
+	}
+}
+
 // TestFindTable compares FindTable with a linear search, over keys that share long prefixes, short
 // ones, or none.
 func TestFindTable(t *testing.T) {

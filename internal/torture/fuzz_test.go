@@ -1,6 +1,7 @@
 package torture
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"testing"
@@ -129,13 +130,16 @@ func fuzzDatabase(t *testing.T, files damage.Files) {
 	}
 }
 
-// repairFiles repairs a database, which must open afterwards.
+// repairFiles repairs a database, which must open afterwards, unless its MANIFEST appears to be
+// that of another program.
 func repairFiles(e *Env, files damage.Files) error {
 	mem, err := diskOf(files)
 	if err != nil {
 		return err
 	}
-	if _, err := sift.Repair(dbDir, e.options(mem)); err != nil {
+	if _, err := sift.Repair(dbDir, e.options(mem)); errors.Is(err, sift.ErrUnsupported) {
+		return nil
+	} else if err != nil {
 		return fmt.Errorf("Repair: %w", err)
 	}
 	e.Dir = dbDir
