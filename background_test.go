@@ -488,7 +488,8 @@ func TestDeletionsFirst(t *testing.T) {
 }
 
 // TestDeletionsBesideDamage checks that a table of tombstones whose compaction has failed keeps
-// neither tables of tombstones in other levels nor, until the retry, level 0 from being compacted.
+// neither tables of tombstones in other levels nor level 0 from being compacted until its retry is
+// due.
 func TestDeletionsBesideDamage(t *testing.T) {
 	db := withDeletions(t, minDeletions, 0)
 	version := db.state.Load().version
@@ -516,7 +517,7 @@ func TestDeletionsBesideDamage(t *testing.T) {
 		idle, waits   bool
 	}{
 		{1, 2, nil, 6, false, first, false, false},
-		{1, 2, nil, 1, false, second, false, false},
+		{1, 2, nil, 1, false, first, false, false},
 		{1, 2, nil, 1, true, second, false, false},
 		{1, 2, nil, 2, true, first, false, false},
 		{1, -1, nil, 1, false, first, false, false},

@@ -37,6 +37,7 @@ type rangeCompaction struct {
 	// down compacts everything into the deepest level; other tables there are then rewritten. It is
 	// nil before the first step.
 	down *compact.Manual
+	rest tableSearch // for these other tables
 }
 
 // step is job.step.
@@ -47,6 +48,7 @@ func (c *rangeCompaction) step(ctx context.Context) (last bool, err error) {
 		// snapshots that have ended since, have numbered all their tables.
 		c.firstNew = d.nextFile.Load()
 		c.down = compact.NewManual(c.from, c.to, c.firstNew)
+		c.rest = tableSearch{from: c.from, to: c.to}
 	}
 	version := d.state.Load().version
 	plan, ok := c.down.Next(version, d.compactConfig())
@@ -56,18 +58,14 @@ func (c *rangeCompaction) step(ctx context.Context) (last bool, err error) {
 		}
 		return false, d.runPlan(ctx, &plan)
 	}
-	for level := c.down.Level(); level <= version.Deepest; level++ {
-		for _, meta := range version.Overlapping(nil, level, c.from, c.to) {
-			if err := ctx.Err(); err != nil {
-				return false, err // each table may have to be loaded
-			}
-			if meta.Num < c.firstNew && d.wantsRewrite(level, meta) {
-				plan := rewritePlan(level, meta)
-				return false, d.runPlan(ctx, &plan)
-			}
-		}
+	level, meta, more, err := c.rest.next(ctx, version, c.down.Level(), func(level int, meta *manifest.TableMeta) (bool, error) {
+		return meta.Num < c.firstNew && d.wantsRewrite(level, meta), nil
+	})
+	if meta == nil {
+		return !more, err
 	}
-	return true, nil
+	plan = rewritePlan(level, meta)
+	return false, d.runPlan(ctx, &plan)
 }
 
 // buildFilters implements BuildFilters.
@@ -76,11 +74,18 @@ func (d *DB) buildFilters(ctx context.Context) (rewritten int, err error) {
 		return 0, d.filterKeyErr // there is no secret for the filters
 	}
 	firstNew := d.nextFile.Load()
+	var search tableSearch
+	wanted := func(level int, meta *manifest.TableMeta) (bool, error) {
+		if meta.Num >= firstNew {
+			return false, nil // written with the right filter
+		}
+		return d.lacksFilter(level, meta)
+	}
 	err = d.do(ctx, func(ctx context.Context) (last bool, err error) {
 		version := d.state.Load().version
-		level, meta, err := d.nextWithoutFilter(ctx, version, 0, firstNew)
+		level, meta, more, err := search.next(ctx, version, 0, wanted)
 		if meta == nil {
-			return err == nil, err
+			return !more, err
 		}
 		plan := rewritePlan(level, meta)
 		if level == 0 {
@@ -90,7 +95,11 @@ func (d *DB) buildFilters(ctx context.Context) (rewritten int, err error) {
 			plan.TrivialMove = false
 			if !readable(&plan) {
 				// This compaction will fail: rewrite all other tables first.
-				if level, meta, _ := d.nextWithoutFilter(ctx, version, 1, firstNew); meta != nil {
+				level, meta, more, err := search.next(ctx, version, 1, wanted)
+				switch {
+				case more || err != nil:
+					return false, err
+				case meta != nil:
 					plan = rewritePlan(level, meta)
 				}
 			}
@@ -122,32 +131,18 @@ func readable(plan *compact.Plan) bool {
 	return true
 }
 
-// nextWithoutFilter returns the first table that BuildFilters must rewrite, and its level, among
-// those in level from or deeper with a number below firstNew, or nil. It loads tables, and returns
-// ctx.Err() early when ctx ends.
-func (d *DB) nextWithoutFilter(ctx context.Context, version *manifest.Version, from int, firstNew uint64) (int, *manifest.TableMeta, error) {
-	for level := from; level < len(version.Levels); level++ {
-		want := d.opts.LevelFilters[level]
-		for _, meta := range version.Levels[level] {
-			t := meta.Handle.(*table)
-			if meta.Num >= firstNew {
-				continue // written with the right filter
-			}
-			if err := ctx.Err(); err != nil {
-				return 0, nil, err
-			}
-			if _, err := t.loadWhole(); err != nil {
-				continue // unreadable: there are no keys to build a filter from
-			}
-			if err := t.reader.Load().ProveFilter(); err != nil {
-				return 0, nil, err
-			}
-			if !t.hasFilter(want.Name()) {
-				return level, meta, nil
-			}
-		}
+// lacksFilter reports whether BuildFilters must rewrite a table of a level. It reads a filter that
+// is not in memory, and returns the error if that fails. It returns false for unreadable tables:
+// there are no keys to build a filter from.
+func (d *DB) lacksFilter(level int, meta *manifest.TableMeta) (bool, error) {
+	t := meta.Handle.(*table)
+	if _, err := t.loadWhole(); err != nil {
+		return false, nil
 	}
-	return 0, nil, nil
+	if err := t.reader.Load().ProveFilter(); err != nil {
+		return false, err
+	}
+	return !t.hasFilter(d.opts.LevelFilters[level].Name()), nil
 }
 
 // baseMemtables is the minimum target size of level 1, in memtables.

@@ -10,12 +10,11 @@ import (
 // be at least half of its entries.
 const minDeletions = 256
 
-// pickDeletions returns a compaction of a table that holds mostly tombstones. It frees the
-// space of the tombstones and of what they delete, and saves iterators from skipping them,
-// long before the level is too large. Each such compaction moves the tombstones one level down;
-// in the deepest level it drops them. Level 0 comes last: more such tables may follow there, and
-// one compaction can take them all. If a level's last compaction failed, its tables come after all
-// others. REQUIRES: bg.mu.
+// pickDeletions returns a compaction of a table that holds mostly tombstones. It frees the space of
+// the tombstones and of what they delete, and saves iterators from skipping them, long before the
+// level is too large. Each such compaction moves the tombstones one level down; in the deepest
+// level it drops them. Level 0 comes last: more such tables may follow there, and one compaction
+// can take them all. Tables of levels that wait for a retry come after all others. REQUIRES: bg.mu.
 func (d *DB) pickDeletions(version *manifest.Version) (compact.Plan, bool) {
 	if d.opts.DisableAutoCompaction || d.noDeletions == version {
 		return compact.Plan{}, false
@@ -24,7 +23,8 @@ func (d *DB) pickDeletions(version *manifest.Version) (compact.Plan, bool) {
 	d.deletionsWait.Store(true) // before reading the snapshots, so as not to miss the end of one
 	oldest := d.snapshots.boundaries(&d.visible)[0]
 	waiting := false
-	var failed compact.Plan // of the first level that has failed
+	retryLater := d.waitingLevels()
+	var failed compact.Plan // of the first of these levels
 	anyFailed := false
 	for level := 1; level <= version.Deepest+1; level++ {
 		level := level % (version.Deepest + 1)
@@ -43,7 +43,7 @@ func (d *DB) pickDeletions(version *manifest.Version) (compact.Plan, bool) {
 				continue
 			}
 			plan := compact.PickDeletions(version, d.compactConfig(), level, meta)
-			if !d.failedLevels[level] {
+			if !retryLater[level] {
 				return plan, true
 			}
 			if !anyFailed {

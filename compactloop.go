@@ -142,20 +142,19 @@ func (d *DB) nextStep(afterJob bool) (next step, ok bool) {
 // choose returns the next step, if any. After a step of a job, compactions that the tree needs
 // come first. A step that waits comes last. REQUIRES: bg.mu.
 func (d *DB) choose(afterJob bool) step {
-	b, version := &d.bg, d.state.Load().version
+	b, version, waiting := &d.bg, d.state.Load().version, d.waitingLevels()
 	var plan compact.Plan
 	due := false
 	if !d.opts.DisableAutoCompaction {
 		cfg := d.compactConfig()
-		cfg.Failed = d.failedLevels
+		cfg.Failed = waiting
 		plan, due = compact.Pick(version, cfg, d.pointers)
 	}
-	failed, early := &d.failedLevels, b.compacting.waits()
 	deletions, ok := d.pickDeletions(version)
-	if ok && deletions.Level > 0 && (!due || !failed[deletions.Level] && (plan.Level > 0 || failed[0])) {
+	if ok && deletions.Level > 0 && (!due || !waiting[deletions.Level] && (plan.Level > 0 || waiting[0])) {
 		plan, due = deletions, true
 	}
-	waits := due && early && failed[plan.Level]
+	waits := due && waiting[plan.Level]
 	switch {
 	case due && !waits && (afterJob || len(b.jobs) == 0):
 		return step{plan: plan}
@@ -166,11 +165,20 @@ func (d *DB) choose(afterJob bool) step {
 		if !found {
 			idle, found = deletions, ok && deletions.Level == 0
 		}
-		if idleWaits := early && failed[0]; found && !(waits && idleWaits) {
-			return step{plan: idle, idle: true, waits: idleWaits}
+		if found && !(waits && waiting[0]) {
+			return step{plan: idle, idle: true, waits: waiting[0]}
 		}
 	}
 	return step{plan: plan, waits: waits}
+}
+
+// waitingLevels returns the levels whose last compaction failed, as long as it is too early for a
+// retry. After that, they are levels like all others. REQUIRES: bg.mu.
+func (d *DB) waitingLevels() (levels [manifest.NumLevels]bool) {
+	if d.bg.compacting.waits() {
+		levels = d.failedLevels
+	}
+	return levels
 }
 
 // idleDelay is the time without writes after which an idle step runs.
@@ -193,26 +201,25 @@ func (d *DB) runAutomatic(ctx context.Context, plan *compact.Plan) {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return
 	}
-	var retry, early bool
+	retry := d.failedLevels[plan.Level]
 	b.change(func() {
-		if plan.Level == 0 { // writes wait only for level 0
+		// Writes wait for level 0 only while a compaction of it is due. It is still due after a
+		// failure, so a retry will clear the error.
+		if plan.Level == 0 && (err == nil || plan.Score > 0) {
 			b.compactErr = err
 		}
-		retry, early = d.failedLevels[plan.Level], b.compacting.waits()
-		if retry || !early {
+		if retry {
 			b.compacting.soon = false
 		}
 	})
 	if err == nil {
 		if retry {
+			d.failedLevels[plan.Level] = false
 			b.compacting.failed = 0
-		}
-		if retry || !early { // otherwise the levels that have failed continue to wait
-			d.failedLevels = [manifest.NumLevels]bool{}
 		}
 		return
 	}
-	if d.failedLevels[plan.Level] { // a retry: the other levels that have failed come next
+	if retry { // the other levels that have failed come next
 		d.failedLevels = [manifest.NumLevels]bool{}
 	}
 	d.failedLevels[plan.Level] = true

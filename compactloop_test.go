@@ -545,7 +545,7 @@ func TestCanceledByDisk(t *testing.T) {
 	if !ok {
 		t.Fatal("nothing to compact")
 	}
-	plan.TrivialMove = false
+	plan.TrivialMove, plan.Score = false, 1 // as if it were due
 	faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Err: context.Canceled, Match: func(op vfstest.Op) bool { return op.Kind == vfstest.OpCreate && onTable(op) }})
 	err := automaticErr(t, db, &plan)
 	faulty.SetFaults()
@@ -572,7 +572,8 @@ func automaticErr(t *testing.T, db *DB, plan *compact.Plan) (err error) {
 }
 
 // TestFailedLevels checks that the failure of a compaction is an error of writes only if it is one
-// of level 0, and that after a failed retry, the other levels that have failed come next.
+// of level 0 that is due, and that after a failed retry, the other levels that have failed come
+// next.
 func TestFailedLevels(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	db := mustOpen(t, "db", uncached(faulty))
@@ -580,8 +581,13 @@ func TestFailedLevels(t *testing.T) {
 	if err := flushTwice(db, nil); err != nil {
 		t.Fatal(err)
 	}
-	upper, _ := compact.PickOld(db.state.Load().version, db.compactConfig(), nil, nil, math.MaxUint64)
-	upper.TrivialMove = false
+	version, cfg := db.state.Load().version, db.compactConfig()
+	idle, found := compact.PickIdle(version, cfg)
+	cfg.L0Trigger = 1
+	upper, due := compact.Pick(version, cfg, db.pointers)
+	if !found || !due || upper.TrivialMove {
+		t.Fatalf("plans: %+v, %+v", idle, upper)
+	}
 	lower := upper
 	lower.Level, lower.OutputLevel = 2, 3
 	faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool { return op.Kind == vfstest.OpCreate && onTable(op) }})
@@ -596,6 +602,7 @@ func TestFailedLevels(t *testing.T) {
 		{&lower, [manifest.NumLevels]bool{2: true}, false}, // the job has cleared the error
 		{&upper, [manifest.NumLevels]bool{0: true, 2: true}, true},
 		{&upper, [manifest.NumLevels]bool{0: true}, true},
+		{&idle, [manifest.NumLevels]bool{0: true}, false},
 	} {
 		err := automaticErr(t, db, c.plan)
 		if db.failedLevels != c.failed || (err != nil) != c.refused {
@@ -610,6 +617,42 @@ func TestFailedLevels(t *testing.T) {
 		defer db.bg.mu.Unlock()
 		if db.bg.compactErr == nil {
 			t.Error("the success of another level has cleared the error of level 0")
+		}
+		return true, nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSuccessEndsFailures checks that the success of a level that has failed ends its failures,
+// even if another level has been compacted after the pause and before the retry.
+func TestSuccessEndsFailures(t *testing.T) {
+	faulty := vfstest.Inject(vfstest.NewMem())
+	o := uncached(faulty)
+	o.retryDelay = time.Nanosecond
+	db := mustOpen(t, "db", o)
+	defer mustClose(t, db)
+	if err := flushTwice(db, nil); err != nil {
+		t.Fatal(err)
+	}
+	plan, _ := compact.PickOld(db.state.Load().version, db.compactConfig(), nil, nil, math.MaxUint64)
+	err := db.do(context.Background(), func(ctx context.Context) (last bool, err error) {
+		r := &db.bg.compacting
+		faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool { return op.Kind == vfstest.OpCreate && onTable(op) }})
+		db.runAutomatic(ctx, &plan)
+		db.runAutomatic(ctx, &plan)
+		faulty.SetFaults()
+		if r.failed != 2 {
+			t.Errorf("%d failures", r.failed)
+		}
+		db.runAutomatic(ctx, &compact.Plan{Level: 2, OutputLevel: 3})
+		if r.failed != 2 {
+			t.Errorf("%d failures after the success of another level", r.failed)
+		}
+		db.runAutomatic(ctx, &plan)
+		if r.failed != 0 || db.failedLevels != [manifest.NumLevels]bool{} {
+			t.Errorf("%d failures after a success, in levels %v", r.failed, db.failedLevels)
 		}
 		return true, nil
 	})

@@ -118,7 +118,7 @@ type DB struct {
 	deletionsWait atomic.Bool       // such a table may be waiting for the end of a snapshot
 
 	pointers     [manifest.NumLevels][]byte // current manifestPointers; used only by the compacting goroutine
-	failedLevels [manifest.NumLevels]bool   // compact.Config.Failed; used only by the compacting goroutine
+	failedLevels [manifest.NumLevels]bool   // their last compaction failed; used only by the compacting goroutine
 }
 
 // latest stands for the newest visible sequence number.
@@ -325,6 +325,9 @@ func (d *DB) writePooled(b *Batch, o *WriteOptions) error {
 // the batch; the caller can then modify it, Reset it, or write it again. An empty batch is not
 // written, and syncs nothing: to make earlier writes with NoSync durable, call Flush. Write may
 // wait while flushes or compactions are behind (see Options.L0Tables), and while an Ingest runs.
+// Where keys are deleted in ascending order right after a range without keys, one write in 128
+// deletions also reads the blocks of the deleted keys, so that iterators can skip them; these reads
+// stop after about a second in all if no iterator does.
 //
 // Write returns ErrBatchTooLarge, with nothing written, if the batch is too large;
 // ErrTryAgain, with nothing written, if there is no room for it at the moment; ErrReopen if
@@ -367,8 +370,8 @@ func (d *DB) DeleteRange(ctx context.Context, from, to []byte) error {
 // Ingest applies operations atomically, even across a crash, by writing them directly to tables.
 // Their keys must strictly ascend. They go neither through the log nor through a memtable, so
 // Ingest is the fast way to load many keys, and their number is not limited. A key and its value
-// together have at most 1 GiB. The slices of an Op must stay valid until Ingest requests the next
-// one. The operations are durable when Ingest returns nil.
+// together have at most 1 GiB less 23 bytes, as in a Batch. The slices of an Op must stay valid
+// until Ingest requests the next one. The operations are durable when Ingest returns nil.
 //
 // Ingest flushes first. Other writes wait until it returns, however long ops takes; reads do not
 // wait, and see either none of the operations or all. ops may read from the database. It must not
@@ -385,10 +388,10 @@ func (d *DB) Ingest(ctx context.Context, ops iter.Seq2[Op, error]) error {
 	return d.ingest(ctx, ops)
 }
 
-// Flush writes everything in memory to tables and returns when they are durable, without
-// waiting for compactions. It returns ErrTryAgain if a flush failed and is being retried, or if
-// no new log could be created, ErrReopen if the log or the MANIFEST failed, ErrReadOnly if the
-// database was opened read-only, and ErrClosed after Close.
+// Flush writes everything in memory to tables and returns when they are durable, without waiting
+// for compactions. It waits for an Ingest that is running. It returns ErrTryAgain if a flush failed
+// and is being retried, or if no new log could be created, ErrReopen if the log or the MANIFEST
+// failed, ErrReadOnly if the database was opened read-only, and ErrClosed after Close.
 func (d *DB) Flush() error {
 	if d.opts.ReadOnly {
 		return ErrReadOnly
@@ -408,7 +411,9 @@ func (d *DB) Flush() error {
 // Compact ends even under a constant stream of writes, since it ignores what is flushed after its
 // first step has begun. It works in steps, interleaved with automatic compactions. When ctx ends it
 // returns ctx.Err(). Other errors are those of Flush, of the file system, and of Get for a table
-// that cannot be read. After an error, the effects of completed steps remain. The files of the old
+// that has to be merged with others and cannot be read. A table that cannot be read and overlaps no
+// other stays (Tables reports it), and so does damage to a filter that is not in memory, which
+// BuildFilters finds. After an error, the effects of completed steps remain. The files of the old
 // tables are removed in the background, when no iterator uses them any more.
 func (d *DB) Compact(ctx context.Context, from, to []byte) error {
 	if err := d.flushBefore(ctx); err != nil {
@@ -469,21 +474,22 @@ func (d *DB) Begin(o *TxOptions) (*Tx, error) {
 // Checkpoint creates a second database in dir, which must be empty, or is created with its parents
 // if it is missing. The second database has the contents of this database at some moment during the
 // call, including writes that had not been flushed or synced, and is durable when Checkpoint
-// returns nil. Reads and writes continue meanwhile. Tables are hard links, so Checkpoint is fast
-// and takes no space until the two databases diverge. dir must be in Options.FS, on the volume of
-// this database, and the file system must support hard links. The secret of KeyedFilters is copied.
-// After an error dir may contain files, and is not usable as a database: empty it before another
-// attempt. Errors are those of Flush and of the file system, and ErrExists if dir is not empty.
+// returns nil. Reads and writes continue meanwhile; Checkpoint waits for an Ingest that is running.
+// Tables are hard links, so Checkpoint is fast and takes no space until the two databases diverge.
+// dir must be in Options.FS, on the volume of this database, and the file system must support hard
+// links. The secret of KeyedFilters is copied. After an error dir may contain files, and is not
+// usable as a database: empty it before another attempt. Errors are those of Flush and of the file
+// system, and ErrExists if dir is not empty.
 func (d *DB) Checkpoint(dir string) error {
 	return d.checkpoint(dir)
 }
 
-// ApproximateSize returns the approximate number of bytes on disk that the keys in [from, to)
-// take; nil means no bound. In each table it is accurate to about a block at either end of
-// the range. It does not count entries in memtables, and counts unreadable tables as a whole.
-// ApproximateSize loads the tables in which the range begins or ends if they have not been
-// loaded since Open, since it needs their indexes. It returns ErrClosed after Close, and no
-// other error.
+// ApproximateSize returns the approximate number of bytes on disk that the keys in [from, to) take;
+// nil means no bound. In each table it is accurate to about a block at either end of the range; if
+// the range includes the last key of a table, its filters and index count, too. It does not count
+// entries in memtables, and counts unreadable tables as a whole. ApproximateSize loads the tables
+// in which the range begins or ends if they have not been loaded since Open, since it needs their
+// indexes. It returns ErrClosed after Close, and no other error.
 func (d *DB) ApproximateSize(from, to []byte) (uint64, error) {
 	return d.approximateSize(from, to)
 }

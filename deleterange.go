@@ -3,6 +3,7 @@ package sift
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/siftdb/sift/internal/base"
@@ -22,7 +23,7 @@ func (d *DB) deleteRange(ctx context.Context, from, to []byte) error {
 	if to != nil && bytes.Compare(from, to) >= 0 {
 		return nil
 	}
-	r := rangeDeletion{db: d, from: from, to: to, at: from, began: d.visible.Load()}
+	r := rangeDeletion{db: d, from: from, to: to, at: from, began: d.visible.Load(), tables: tableSearch{from: from, to: to}}
 	for {
 		// After the flush, everything that is visible now is durable, in tables.
 		r.seq = d.visible.Load()
@@ -63,6 +64,8 @@ type rangeDeletion struct {
 	// tombstones may hide keys of the rest.
 	keepDeletions bool
 
+	tables tableSearch // loads the tables within the range
+
 	at       []byte // where the search for keys continues
 	keys     Batch  // deletions of the keys found
 	size     int    // size of keys in bytes, approximately
@@ -89,6 +92,9 @@ const (
 func (r *rangeDeletion) step(ctx context.Context) (last bool, err error) {
 	d := r.db
 	version := d.state.Load().version // only this goroutine removes tables from it
+	if more, err := r.load(ctx, version); more || err != nil {
+		return false, err
+	}
 	dropped := r.droppable(version)
 	fromStart := bytes.Equal(r.at, r.from)
 	r.excluded = len(dropped) > 0 || r.excluded && !fromStart
@@ -153,26 +159,37 @@ func (r *rangeDeletion) drop(version *manifest.Version, tables map[*manifest.Tab
 	return false, false, nil
 }
 
-// droppable returns the tables that lie within the range and may be dropped.
+// within reports whether a table lies within the range.
+func (r *rangeDeletion) within(meta *manifest.TableMeta) bool {
+	return bytes.Compare(base.UserKey(meta.Smallest), r.from) >= 0 &&
+		(r.to == nil || bytes.Compare(base.UserKey(meta.Largest), r.to) < 0)
+}
+
+// load loads the tables within the range: their properties tell whether they may be dropped. It
+// tries each of them once. more reports that it has to continue in another step.
+func (r *rangeDeletion) load(ctx context.Context, version *manifest.Version) (more bool, err error) {
+	_, _, more, err = r.tables.next(ctx, version, 0, func(_ int, meta *manifest.TableMeta) (bool, error) {
+		if r.within(meta) {
+			meta.Handle.(*table).load() // unseen ignores tables that cannot be loaded
+		}
+		return false, nil
+	})
+	return more, err
+}
+
+// droppable returns the tables that lie within the range and may be dropped. REQUIRES: load has
+// returned false for the version.
 func (r *rangeDeletion) droppable(version *manifest.Version) map[*manifest.TableMeta]bool {
-	d := r.db
-	var within []*manifest.TableMeta
+	snapshots := &r.db.snapshots
+	snapshots.mu.Lock()
+	defer snapshots.mu.Unlock()
+	snapshots.expire(time.Now())
+	tables := make(map[*manifest.TableMeta]bool)
 	for _, metas := range version.Levels {
 		for _, meta := range metas {
-			if bytes.Compare(base.UserKey(meta.Smallest), r.from) >= 0 &&
-				(r.to == nil || bytes.Compare(base.UserKey(meta.Largest), r.to) < 0) {
-				within = append(within, meta)
-				meta.Handle.(*table).load() // here and not below, where the lock is held
+			if r.within(meta) && r.unseen(meta) {
+				tables[meta] = true
 			}
-		}
-	}
-	d.snapshots.mu.Lock()
-	defer d.snapshots.mu.Unlock()
-	d.snapshots.expire(time.Now())
-	tables := make(map[*manifest.TableMeta]bool)
-	for _, meta := range within {
-		if r.unseen(meta) {
-			tables[meta] = true
 		}
 	}
 	return tables
@@ -180,13 +197,14 @@ func (r *rangeDeletion) droppable(version *manifest.Version) map[*manifest.Table
 
 // unseen reports whether a table may be dropped: it holds no entry from after the call began, none
 // that a snapshot can see, and no Checkpoint is choosing its tables. Tables without properties, and
-// those that cannot be loaded, were written before the database was opened. REQUIRES: snapshots.mu.
+// those that load could not load, were written before the database was opened. It reads nothing
+// from the disk, since others wait for the lock. REQUIRES: snapshots.mu.
 func (r *rangeDeletion) unseen(meta *manifest.TableMeta) bool {
 	if r.db.snapshots.keepers > 0 {
 		return false
 	}
 	var minSeq uint64
-	if reader, err := meta.Handle.(*table).load(); err == nil {
+	if reader := meta.Handle.(*table).reader.Load(); reader != nil {
 		if p := reader.Properties(); p != nil && p.NumEntries > 0 {
 			if p.MaxSeq > r.began || r.keepDeletions && p.NumDeletions == p.NumEntries {
 				return false
@@ -249,6 +267,9 @@ func (r *rangeDeletion) find(ctx context.Context, version *manifest.Version, dro
 			continue // this entry hides older ones, and the tables to be dropped have no newer ones
 		}
 		r.keys.Delete(userKey)
+		if err := r.keys.Err(); err != nil {
+			return false, false, fmt.Errorf("sift: DeleteRange: a key of %d bytes: %w", len(userKey), err)
+		}
 		r.size += len(userKey) + 8
 	}
 	if err := in.Err(); err != nil {

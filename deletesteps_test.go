@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/siftdb/sift/internal/manifest"
@@ -59,6 +61,38 @@ func TestDeleteRangeUnreadable(t *testing.T) {
 	}
 	if err := db.Close(); err != nil && !errors.Is(err, ErrCorruption) {
 		t.Error(err)
+	}
+}
+
+// TestDeleteRangeReadsBeforeLock checks that DeleteRange does not read tables while it keeps others
+// from creating snapshots, even if the first attempt to read them has failed.
+func TestDeleteRangeReadsBeforeLock(t *testing.T) {
+	faulty := vfstest.Inject(vfstest.NewMem())
+	manyTables(t, "db", faulty, 500)
+	o := uncached(faulty)
+	o.loadLate, o.DisableAutoCompaction = true, true
+	db := mustOpen(t, "db", o)
+	defer mustClose(t, db)
+	var reads, locked atomic.Int64
+	faulty.SetHook(func(op vfstest.Op) error {
+		if op.Kind != vfstest.OpReadAt || !onTable(op) {
+			return nil
+		}
+		reads.Add(1)
+		if db.snapshots.mu.TryLock() {
+			db.snapshots.mu.Unlock()
+		} else {
+			locked.Add(1)
+		}
+		return syscall.EIO
+	})
+	err := db.DeleteRange(context.Background(), nil, nil)
+	faulty.SetHook(nil)
+	if err != nil || reads.Load() == 0 || locked.Load() > 0 {
+		t.Errorf("DeleteRange: %v; %d of %d reads while snapshots cannot be created", err, locked.Load(), reads.Load())
+	}
+	if has, err := db.HasRange(nil, nil); has || err != nil {
+		t.Errorf("there are keys left: %t, %v", has, err)
 	}
 }
 

@@ -171,8 +171,9 @@ func (d *DB) discardTables(metas []*manifest.TableMeta) {
 	d.discard(metas, paths)
 }
 
-// maxIngestEntry is the maximum length of key and value together.
-const maxIngestEntry = 1 << 30
+// maxIngestEntry is the maximum length of key and value together, as in a batch: DeleteRange must
+// be able to delete the key.
+const maxIngestEntry = maxBatchBytes - maxOpOverhead
 
 // sortedOps is a base.Iterator over operations, as entries with one sequence number. It can only
 // move forward.

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/base"
@@ -272,16 +273,20 @@ func TestHungLoad(t *testing.T) {
 	}
 }
 
-// TestCanceledLoad checks that Compact and BuildFilters, which load the tables that they look at, load
-// no more of them once their context has ended.
+// loadingJobs are the calls whose jobs load the tables that they look at.
+var loadingJobs = map[string]func(db *DB, ctx context.Context) error{
+	"Compact": func(db *DB, ctx context.Context) error { return db.Compact(ctx, nil, nil) },
+	"BuildFilters": func(db *DB, ctx context.Context) error {
+		_, err := db.BuildFilters(ctx)
+		return err
+	},
+	"DeleteRange": func(db *DB, ctx context.Context) error { return db.DeleteRange(ctx, nil, nil) },
+}
+
+// TestCanceledLoad checks that jobs that load tables load no more of them once their context has
+// ended.
 func TestCanceledLoad(t *testing.T) {
-	for name, call := range map[string]func(db *DB, ctx context.Context) error{
-		"Compact": func(db *DB, ctx context.Context) error { return db.Compact(ctx, nil, nil) },
-		"BuildFilters": func(db *DB, ctx context.Context) error {
-			_, err := db.BuildFilters(ctx)
-			return err
-		},
-	} {
+	for name, call := range loadingJobs {
 		t.Run(name, func(t *testing.T) {
 			faulty := vfstest.Inject(vfstest.NewMem())
 			manyTables(t, "db", faulty, 500)
@@ -307,6 +312,55 @@ func TestCanceledLoad(t *testing.T) {
 			faulty.SetHook(nil)
 			if !errors.Is(err, context.Canceled) || len(read) != 2 {
 				t.Errorf("%v after reads of %d tables", err, len(read))
+			}
+		})
+	}
+}
+
+// TestLoadTakesTurns checks that jobs that load many tables from a slow disk let other steps run
+// meanwhile.
+func TestLoadTakesTurns(t *testing.T) {
+	for name, call := range loadingJobs {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			faulty := vfstest.Inject(vfstest.NewMem())
+			manyTables(t, "db", faulty, 500)
+			db := mustOpen(t, "db", &Options{FS: faulty, CacheBytes: -1, loadLate: true})
+			defer mustClose(t, db)
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			const slow = 5 * time.Millisecond
+			var reads, waited, longest int64 // all reads, those since the last turn of the other job, and their maximum
+			var mu sync.Mutex
+			other := inBackground(func() error {
+				return db.do(ctx, func(context.Context) (bool, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					waited = 0
+					return false, nil
+				})
+			})
+			faulty.SetHook(func(op vfstest.Op) error {
+				if op.Kind == vfstest.OpReadAt && onTable(op) {
+					time.Sleep(slow)
+					mu.Lock()
+					defer mu.Unlock()
+					reads, waited = reads+1, waited+1
+					longest = max(longest, waited)
+				}
+				return nil
+			})
+			if err := call(db, ctx); err != nil {
+				t.Error(err)
+			}
+			faulty.SetHook(nil)
+			cancel()
+			if err := ended(t, "the other job", other); !errors.Is(err, context.Canceled) {
+				t.Errorf("the other job: %v", err)
+			}
+			const perTable = 10 // the reads of a table, at most
+			if limit := int64(searchTime/slow) + perTable; longest > limit || reads < 2*limit {
+				t.Errorf("%d of %d reads of tables without a turn of another job; want at most %d", longest, reads, limit)
 			}
 		})
 	}
