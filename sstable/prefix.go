@@ -67,7 +67,8 @@ func (p prefixUpTo) PrefixLen(key []byte) int {
 // with the delimiter. With '/' these are "user/" and "user/17/" for "user/17/name". So scans at any
 // depth can skip tables. PrefixLen returns the length of the longest of these prefixes, which
 // violates the rule of Prefixer: only this package supports that. Neighboring keys share most of
-// their prefixes, so they add few entries to a filter: for URLs, one per two keys.
+// their prefixes, so they add few entries to a filter: for URLs, one per two keys. A table in which
+// a key has more than 64 prefixes that the key before it lacks is not skipped.
 func EachPrefix(delimiter byte) Prefixer { return eachPrefix{delimiter} }
 
 type eachPrefix struct{ delimiter byte }
@@ -164,11 +165,19 @@ func prefixesFrom(n int, p Prefixer, key []byte, f func(prefix []byte)) {
 	}
 }
 
+// maxNewPrefixes is the maximum number of prefixes that EachPrefix adds for a key. It bounds the
+// time of hashing them, which would otherwise grow with the square of a key's length.
+const maxNewPrefixes = 64
+
 // addPrefixes adds the prefixes of a key to the filter, except those that it has added for the
 // previous key.
 func (w *Writer) addPrefixes(userKey []byte) {
 	if each, ok := w.opts.Prefix.(eachPrefix); ok {
-		each.from(base.CommonPrefix(w.prefix, userKey), userKey, func(prefix []byte) {
+		shared := base.CommonPrefix(w.prefix, userKey)
+		if w.unprefixed = w.unprefixed || bytes.Count(userKey[shared:], []byte{each.delimiter}) > maxNewPrefixes; w.unprefixed {
+			return
+		}
+		each.from(shared, userKey, func(prefix []byte) {
 			w.prefixed = true
 			w.filter.Add(filter.NewKey(prefix))
 		})

@@ -2,6 +2,7 @@ package sstable
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/siftdb/sift/filter"
@@ -194,5 +195,43 @@ type lackingWriter struct {
 func (w lackingWriter) Add(k filter.Key) {
 	if len(k.Bytes) != w.length {
 		w.Writer.Add(k)
+	}
+}
+
+// TestManyPrefixes checks that the prefixes of a key of delimiters do not take quadratic time, and
+// that a table whose filter lacks prefixes does not claim to have them.
+func TestManyPrefixes(t *testing.T) {
+	key := func(n int) kv { return kv{"b/" + strings.Repeat("x/", n), 1, KindSet, ""} }
+	for _, c := range []struct {
+		list    []kv
+		claimed bool
+	}{
+		{[]kv{{"a/b", 1, KindSet, ""}, key(maxNewPrefixes - 1), {"c/d", 1, KindSet, ""}}, true},
+		{[]kv{{"a/b", 1, KindSet, ""}, key(maxNewPrefixes), {"c/d", 1, KindSet, ""}}, false},
+		{[]kv{key(maxNewPrefixes - 1), key(2*maxNewPrefixes - 1)}, true}, // half of them are not new
+		{[]kv{key(100_000)}, false},
+	} {
+		var added []string
+		buildTable(t, c.list, &WriterOptions{Filter: recordingPolicy{added: &added}, Prefix: EachPrefix('/')})
+		hashed, length := 0, 0
+		for _, k := range added {
+			hashed += len(k)
+		}
+		for _, e := range c.list {
+			length += len(e.key)
+		}
+		if hashed > 2*maxNewPrefixes*length {
+			t.Errorf("%d keys of %d bytes: %d bytes are added to the filter", len(c.list), length, hashed)
+		}
+		data, info := buildTable(t, c.list, &WriterOptions{Filter: filter.Default(), Prefix: EachPrefix('/')})
+		if (info.FilterPrefix != "") != c.claimed {
+			t.Errorf("%d keys of %d bytes: the filter has the prefixes of %q", len(c.list), length, info.FilterPrefix)
+		}
+		r := openTable(t, data, nil)
+		for _, e := range c.list {
+			if !r.MayContain(filter.NewKey([]byte(e.key))) {
+				t.Errorf("the filter hides %.20q", e.key)
+			}
+		}
 	}
 }

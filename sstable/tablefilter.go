@@ -50,7 +50,7 @@ func (w *Writer) finishFilter(metaindex *blockWriter, info *TableInfo) error {
 	p.FilterFPR = r.FPR()
 	p.FilterPolicy, p.FilterFamily = w.opts.Filter.Name(), w.opts.Filter.Family()
 	p.FilterUnits, p.FilterKeys = len(units), uint64(keys)
-	if w.prefixed {
+	if w.prefixed && !w.unprefixed {
 		p.FilterPrefix = w.opts.Prefix.Name()
 	}
 	var entries []Property

@@ -83,6 +83,7 @@ type Writer struct {
 	last       []byte // the last key added
 	prefix     []byte // the last prefix added to the filter; with EachPrefix the last key
 	prefixed   bool   // the filter contains prefixes
+	unprefixed bool   // but not those of all keys: see maxNewPrefixes
 	pending    bool   // the last data block has no index entry yet
 	handle     Handle // of that block
 	buf        []byte // scratch: a separator or a compressed block
