@@ -65,6 +65,13 @@ func (o *Options) spareMemory() int64 {
 	return max(o.Memory-gcFactor*fixed, o.Memory/4)
 }
 
+// maxIndexBytes returns the limit of indexes: half of spareMemory, or what FilterMemory leaves of
+// it.
+func (o *Options) maxIndexBytes() int64 {
+	spare := o.spareMemory()
+	return max(min(spare/2, spare-o.FilterMemory), spare/8) / gcFactor
+}
+
 // memtableMemory returns the memory of a memtable, links and index included.
 func memtableMemory(capacity int64) int64 { return capacity + capacity/8 }
 
@@ -72,8 +79,7 @@ func memtableMemory(capacity int64) int64 { return capacity + capacity/8 }
 // memory that they use now, and returns the limit of filters. While tables are being loaded, it
 // assumes that indexes will use all that they may, and the block cache does not grow.
 func (d *DB) divideMemory() (filters int64) {
-	rest := d.opts.spareMemory()
-	maxIndexes := rest / 2 / gcFactor
+	rest, maxIndexes := d.opts.spareMemory(), d.opts.maxIndexBytes()
 	d.indexes.SetLimit(maxIndexes)
 	indexes := d.indexes.HeldBytes() // may exceed maxIndexes: small indexes have a higher limit
 	if !d.loader.ended() {

@@ -86,6 +86,12 @@ func TestDivideMemory(t *testing.T) {
 		if got := d.opts.BlockCache.Capacity(); got != max(c.cache, 0)+c.growth {
 			t.Errorf("%d bytes, memtables of %d, a cache of %d: the cache grows to %d; want %d", c.memory, c.memtable, c.cache, got, max(c.cache, 0)+c.growth)
 		}
+		for _, f := range []struct{ filters, indexes int64 }{{0, c.spare / 2}, {c.spare / 4, c.spare / 2}, {c.spare * 3 / 4, c.spare / 4}, {c.memory, c.spare / 8}} {
+			d.opts.FilterMemory = f.filters
+			if got := d.opts.maxIndexBytes(); got != f.indexes/gcFactor {
+				t.Errorf("%d of %d spare bytes are for filters: indexes get %d; want %d", f.filters, c.spare, got, f.indexes/gcFactor)
+			}
+		}
 		d.opts.FilterMemory = 1000
 		if got := d.divideMemory(); got != 1000 || d.filters.Limit() != 1000 {
 			t.Errorf("filters get %d of %d bytes although FilterMemory is 1000", got, c.memory)

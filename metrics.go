@@ -134,7 +134,7 @@ type Recovery struct {
 	// Torn lists the ends of logs, and of the MANIFEST, that Open has cut off: what remains of
 	// writes that a crash has interrupted. It also lists a log that is missing although the
 	// MANIFEST names it, as may be the case after a crash of goleveldb. Each error is a
-	// *CorruptionError with the file and the offset.
+	// *CorruptionError with the file and the offset, which is -1 for a missing log.
 	Torn []error
 }
 

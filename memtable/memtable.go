@@ -1,8 +1,8 @@
 // Package memtable implements memtables, which keep the newest writes in memory. The entries of a
 // memtable lie in one arena, with a hash index for lookups, and a skip list for iterators. Entries
 // are inserted into the list when their order is needed. Writes and lookups can run concurrently
-// and take no locks. The first iterator waits until all entries are in the list, and so does the
-// first Get.
+// and take no locks. The first iterator waits until all entries are in the list, and so do the
+// first Get and a Find that would pass more than 128 entries of its bucket.
 //
 // Kinds are sstable.KindSet and sstable.KindDelete. The keys of iterators are internal keys, which
 // package sstable describes.
