@@ -85,6 +85,8 @@ type client struct {
 
 	aside    []session // of servers other than srv; their writes must be finished before the replies are sent
 	asideErr error     // why finishing one of them has failed
+
+	waited time.Duration // for leaders of shards, since replies were last sent
 }
 
 // accept starts to serve a connection, or rejects it.
@@ -213,6 +215,7 @@ func (c *client) reply(err error) bool {
 }
 
 // kill closes the client's connection: after its replies if by is the client itself, else at once.
+// If the client waits for the end of a pause, the caller must wake it.
 func (c *client) kill(by *client) {
 	c.killed.Store(true)
 	if c == by {

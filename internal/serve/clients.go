@@ -254,6 +254,7 @@ func clientKill(c *client, args [][]byte) {
 	for _, o := range found {
 		o.kill(c)
 	}
+	c.srv.pause.wake()
 	switch {
 	case !old:
 		c.w.Int(int64(len(found)))
@@ -291,9 +292,10 @@ func clientReply(c *client, mode []byte) {
 // pause is the state of CLIENT PAUSE. A command tests it again when it holds world. So all earlier
 // writes are in the store once a client has taken world exclusively after a pause has begun.
 type pause struct {
-	mu     sync.Mutex   // held while a pause begins or is ended
-	until  atomic.Int64 // ms; 0: no pause
-	writes atomic.Bool  // only writes wait
+	mu     sync.Mutex    // held while the fields change
+	until  atomic.Int64  // ms; 0: no pause
+	writes atomic.Bool   // only writes wait
+	woken  chan struct{} // closed by wake; nil: no client waits for that
 }
 
 // extend begins a pause. If one is in progress, the later end and the stricter mode hold.
@@ -311,6 +313,38 @@ func (p *pause) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.until.Store(0)
+	p.wakeLocked()
+}
+
+// left returns how long the pause will last, and a channel that is closed when clients must check
+// whether they still have to wait. After a pause it returns 0.
+func (p *pause) left() (d time.Duration, woken <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ms := p.until.Load() - time.Now().UnixMilli()
+	if ms <= 0 {
+		p.until.Store(0)
+		p.wakeLocked()
+		return 0, nil
+	}
+	if p.woken == nil {
+		p.woken = make(chan struct{})
+	}
+	return time.Duration(ms) * time.Millisecond, p.woken
+}
+
+// wake makes the clients that wait check whether they still have to.
+func (p *pause) wake() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wakeLocked()
+}
+
+func (p *pause) wakeLocked() {
+	if p.woken != nil {
+		close(p.woken)
+		p.woken = nil
+	}
 }
 
 // clientPause is CLIENT PAUSE. It replies when all earlier writes are in the store. In a
@@ -384,21 +418,19 @@ func (c *client) wait() error {
 
 // waitUnlocked is wait for a client that holds no locks. It sends nothing.
 func (c *client) waitUnlocked() error {
-	const step = 5 * time.Millisecond
-	p := &c.srv.pause
-	for until := p.until.Load(); until != 0; until = p.until.Load() {
-		if time.Now().UnixMilli() >= until {
-			p.until.CompareAndSwap(until, 0)
-			break
+	for {
+		d, woken := c.srv.pause.left()
+		if d == 0 {
+			return nil
+		}
+		if c.killed.Load() { // later kills close woken
+			return net.ErrClosed
 		}
 		select {
-		case <-time.After(step):
+		case <-time.After(d):
+		case <-woken:
 		case <-c.srv.serving.Done():
 			return net.ErrClosed
 		}
-		if c.killed.Load() {
-			return net.ErrClosed
-		}
 	}
-	return nil
 }

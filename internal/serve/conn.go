@@ -130,7 +130,9 @@ func (t *session) finishWrites(replies bool) (err error) {
 	return err
 }
 
+// send sends the replies of a client that has its own goroutine.
 func (c *client) send() error {
+	c.waited = 0
 	if len(c.w.Buf) == 0 {
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"reflect"
 	"runtime"
 	"sort"
 	"strconv"
@@ -237,15 +238,15 @@ func TestCursors(t *testing.T) {
 	for i := range 2 * maxCursors {
 		k.add(0, []byte{byte(i)})
 	}
-	if len(k.next) > maxCursors || k.bytes != len(k.next) {
-		t.Errorf("%d cursors, %d bytes", len(k.next), k.bytes)
+	if len(k.kept) > maxCursors || k.bytes != len(k.kept) {
+		t.Errorf("%d cursors, %d bytes", len(k.kept), k.bytes)
 	}
 	var last uint64
 	for range 40 {
 		last = k.add(0, make([]byte, 1<<20))
 	}
-	if k.bytes > cursorBytes || len(k.next) > 16 {
-		t.Errorf("%d cursors, %d bytes", len(k.next), k.bytes)
+	if k.bytes > cursorBytes || len(k.kept) > 16 {
+		t.Errorf("%d cursors, %d bytes", len(k.kept), k.bytes)
 	}
 	if _, ok := k.get(last); !ok {
 		t.Error("the newest cursor was dropped")
@@ -306,19 +307,87 @@ func TestSlowScanEnds(t *testing.T) {
 	}
 }
 
-// A scan keeps two cursors while it runs, and none when it has ended.
+// A scan keeps two cursors while it runs, and one when it has ended.
 func TestCursorsOfScan(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	c := dial(t, s)
 	c.do("MSET", "a", "1", "b", "2", "c", "3", "d", "4", "e", "5")
 	cursor := "0"
-	for _, want := range []int{1, 2, 2, 2, 0} {
+	for _, want := range []int{1, 2, 2, 2, 1} {
 		cursor = c.do("SCAN", cursor, "COUNT", "1").([]any)[0].(string)
 		s.cursors.mu.Lock()
-		if n, bytes := len(s.cursors.next), s.cursors.bytes; n != want || bytes != n {
+		if n, bytes := len(s.cursors.kept), s.cursors.bytes; n != want || bytes != n {
 			t.Errorf("%d cursors of %d bytes, want %d of one byte each", n, bytes, want)
 		}
 		s.cursors.mu.Unlock()
+	}
+}
+
+// repeatedScan scans all keys. It executes each step twice, as a client does that has lost the
+// first reply, and checks that both replies have the same keys and either both end the scan or
+// neither.
+func repeatedScan(t *testing.T, c *caller, count string) (seen int) {
+	t.Helper()
+	for cursor, steps := "0", 0; steps == 0 || cursor != "0"; steps++ {
+		if steps == 100 {
+			t.Fatalf("the scan has found %d keys in %d steps and goes on", seen, steps)
+		}
+		first := c.do("SCAN", cursor, "COUNT", count).([]any)
+		again := c.do("SCAN", cursor, "COUNT", count).([]any)
+		if !reflect.DeepEqual(first[1], again[1]) || (first[0] == "0") != (again[0] == "0") {
+			t.Fatalf("step %d, cursor %s: %v, repeated: %v", steps, cursor, first, again)
+		}
+		cursor = again[0].(string)
+		seen += len(again[1].([]any))
+	}
+	return seen
+}
+
+// Each step of a scan can be repeated, even the last one.
+func TestRepeatedScan(t *testing.T) {
+	c := dial(t, start(t, t.TempDir(), Config{Fsync: FsyncNo}))
+	c.do("MSET", "a", "1", "b", "2", "c", "3", "d", "4", "e", "5")
+	if n := repeatedScan(t, c, "2"); n != 5 {
+		t.Errorf("%d keys, want 5", n)
+	}
+}
+
+// Cursors of scans that have ended are dropped before those of scans that have not.
+func TestCursorsOfEndedScans(t *testing.T) {
+	var k cursors
+	slow := k.add(0, []byte("slow"))
+	var ended uint64
+	for range 2 * maxCursors {
+		ended = k.add(0, []byte("short"))
+		k.end(ended)
+	}
+	for name, id := range map[string]uint64{"a scan that has not ended": slow, "the scan that has ended last": ended} {
+		if _, ok := k.get(id); !ok {
+			t.Errorf("the cursor of %s was dropped", name)
+		}
+	}
+	for range maxCursors - 1 {
+		k.add(0, []byte("long"))
+	}
+	if _, ok := k.get(ended); ok || k.ended.Len() > 0 {
+		t.Errorf("%d cursors of scans that have ended are left", k.ended.Len())
+	}
+	if _, ok := k.get(slow); !ok || len(k.kept) != maxCursors || k.running.Len() != maxCursors {
+		t.Errorf("%d cursors, %d of them of scans that have not ended; the oldest is there: %v", len(k.kept), k.running.Len(), ok)
+	}
+}
+
+// Dropping the oldest cursors does not take longer after many steps, whose cursors are gone.
+func TestCursorsAfterManySteps(t *testing.T) {
+	var k cursors
+	k.add(0, nil)
+	k.last += 1 << 30
+	start := time.Now()
+	for range maxCursors + 1 { // two more than are kept
+		k.add(0, nil)
+	}
+	if took := time.Since(start); took > 3*time.Second {
+		t.Errorf("it takes %v", took)
 	}
 }
 

@@ -95,6 +95,7 @@ func (s *Server) evict() {
 			}
 		}
 		s.clientsMu.Unlock()
+		s.pause.wake()
 	}
 }
 

@@ -1,10 +1,15 @@
 package serve
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
+	"net"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/siftdb/sift/internal/serve/resp"
@@ -255,6 +260,117 @@ func testNothingIsWrittenDuringPause(t *testing.T) {
 	stop.Store(true)
 	for _, done := range running {
 		<-done
+	}
+}
+
+// sleepers are clients that wait for the end of a pause.
+type sleepers struct {
+	srv    *Server
+	end    time.Time               // of the pause
+	errs   []atomic.Pointer[error] // what waitUnlocked returned; nil: a client waits
+	cancel func()                  // ends the server
+}
+
+// startSleepers starts n clients and a pause of an hour for which they wait.
+func startSleepers(t *testing.T, n int) *sleepers {
+	ctx, cancel := context.WithCancel(t.Context())
+	s := &Server{front: &front{serving: ctx, clients: map[uint64]*client{}}}
+	p := &sleepers{s, time.Now().Add(time.Hour), make([]atomic.Pointer[error], n), cancel}
+	s.pause.extend(p.end.UnixMilli(), true)
+	for i := range p.errs {
+		conn, _ := net.Pipe() // for kill
+		c := &client{srv: s, id: uint64(i + 1), conn: conn}
+		s.clients[c.id] = c
+		go func() { p.errs[i].Store(new(c.waitUnlocked())) }()
+	}
+	synctest.Wait()
+	return p
+}
+
+// do makes another client send a command.
+func (p *sleepers) do(call string) { clientCommand(&client{srv: p.srv}, fields(call)) }
+
+// awake fails the test unless exactly n clients no longer wait, all of them with one error.
+func (p *sleepers) awake(t *testing.T, n int, want error) {
+	t.Helper()
+	synctest.Wait()
+	for i := range p.errs {
+		err := p.errs[i].Load()
+		if err == nil {
+			continue
+		}
+		if n--; *err != want {
+			t.Errorf("a client has received %v, want %v", *err, want)
+		}
+	}
+	if n != 0 {
+		t.Errorf("%d more clients should no longer wait", n)
+	}
+}
+
+// awakeAt fails the test unless all clients wait until the pause ends, at a point in time, and no
+// longer.
+func (p *sleepers) awakeAt(t *testing.T, end time.Time) {
+	t.Helper()
+	time.Sleep(time.Until(end) - time.Millisecond)
+	p.awake(t, 0, nil)
+	time.Sleep(time.Millisecond)
+	p.awake(t, len(p.errs), nil)
+	if p.srv.pause.until.Load() != 0 {
+		t.Error("the pause goes on")
+	}
+}
+
+// Clients that wait for the end of a pause do nothing meanwhile. The end of the pause, CLIENT
+// UNPAUSE, CLIENT KILL, an eviction and the end of the server wake them at once. CLIENT PAUSE makes
+// them wait longer.
+func TestPausedClientsSleep(t *testing.T) {
+	const clients = 200
+	for name, fn := range map[string]func(t *testing.T, p *sleepers){
+		"the end of the pause": func(t *testing.T, p *sleepers) { p.awakeAt(t, p.end) },
+		"CLIENT PAUSE": func(t *testing.T, p *sleepers) {
+			later := p.end.Add(time.Hour)
+			p.srv.pause.extend(later.UnixMilli(), false)
+			p.awakeAt(t, later)
+		},
+		"CLIENT UNPAUSE": func(t *testing.T, p *sleepers) {
+			p.do("CLIENT UNPAUSE")
+			p.awake(t, clients, nil)
+		},
+		"CLIENT KILL": func(t *testing.T, p *sleepers) {
+			p.do("CLIENT KILL ID 7")
+			p.awake(t, 1, net.ErrClosed)
+			p.do("CLIENT KILL TYPE normal")
+			p.awake(t, clients, net.ErrClosed)
+		},
+		"an eviction": func(t *testing.T, p *sleepers) {
+			s := p.srv
+			s.cfg, s.shortTime = Config{RequestBytes: 1 << 20, Logger: slog.Default()}, shortTime
+			s.clients[7].taken.Store(1 << 20)
+			s.short.Store(true)
+			go s.evict()
+			time.Sleep(shortTime)
+			p.awake(t, 1, net.ErrClosed)
+		},
+		"the end of the server": func(t *testing.T, p *sleepers) {
+			p.cancel()
+			p.awake(t, clients, net.ErrClosed)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := startSleepers(t, clients)
+				defer p.cancel()
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				time.Sleep(time.Minute)
+				runtime.ReadMemStats(&after)
+				if n := after.Mallocs - before.Mallocs; n > 10*clients {
+					t.Fatalf("%d allocations while %d clients wait for a minute", n, clients)
+				}
+				fn(t, p)
+			})
+		})
 	}
 }
 

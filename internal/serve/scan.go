@@ -2,6 +2,8 @@ package serve
 
 import (
 	"bytes"
+	"cmp"
+	"container/list"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -11,19 +13,22 @@ import (
 
 // cursors stores the positions of scans. A key can be longer than a cursor, so a cursor is a number
 // that the server assigns. A scan keeps two cursors: the one for its next step, and the one that it
-// used last, so that a client may retry a step. If scans that have not ended keep too many, the
-// oldest are dropped. The first number is random, so that a cursor from before a restart, or of
-// another node, is most likely unknown, and not the position of another scan.
+// used last, so that a client that has lost the reply may repeat the step; it keeps the latter when
+// it has ended. If there are too many cursors, those of scans that have ended are dropped first,
+// then the others, each the oldest first. The first number is random, so that a cursor from before
+// a restart, or of another node, is most likely unknown, and not the position of another scan.
 type cursors struct {
-	mu     sync.Mutex
-	oldest uint64 // cursors below have been dropped
-	last   uint64
-	bytes  int
-	next   map[uint64]cursor
+	mu    sync.Mutex
+	last  uint64
+	bytes int
+	kept  map[uint64]*list.Element // in running or ended
+	// The cursors, oldest first: of scans that have not ended, and of those that have.
+	running, ended list.List // of cursor
 }
 
 // cursor is the position of a scan, and the number of the cursor before it, 0 if there is none.
 type cursor struct {
+	id     uint64
 	next   []byte
 	before uint64
 }
@@ -41,39 +46,63 @@ const (
 func (k *cursors) add(used uint64, next []byte) uint64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.next == nil {
-		k.next = map[uint64]cursor{}
-		k.oldest = rand.Uint64N(1 << 48)
-		k.last = k.oldest
+	if k.kept == nil {
+		k.kept = map[uint64]*list.Element{}
+		k.last = rand.Uint64N(1 << 48)
 	}
-	k.drop(k.next[used].before)
+	k.drop(k.at(used).before)
 	k.last++
-	k.next[k.last] = cursor{next, used}
-	for k.bytes += len(next); k.oldest < k.last && (len(k.next) > maxCursors || k.bytes > cursorBytes); k.oldest++ {
-		k.drop(k.oldest)
+	k.keep(&k.running, cursor{k.last, next, used})
+	for len(k.kept) > maxCursors || k.bytes > cursorBytes && len(k.kept) > 1 {
+		oldest := cmp.Or(k.ended.Front(), k.running.Front())
+		k.drop(oldest.Value.(cursor).id)
 	}
 	return k.last
 }
 
-// end drops the cursors of a scan whose last step has used a cursor.
+// end records that a scan has ended with a step that has used a cursor, 0 if it was the first.
 func (k *cursors) end(used uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.drop(k.next[used].before)
-	k.drop(used)
+	at := k.at(used)
+	k.drop(at.before)
+	if k.drop(used) {
+		k.keep(&k.ended, at)
+	}
 }
 
-func (k *cursors) drop(id uint64) {
-	k.bytes -= len(k.next[id].next)
-	delete(k.next, id)
-}
-
-// get returns a cursor's position. The cursor stays valid, so that a client may retry.
+// get returns a cursor's position. The cursor stays valid, so that a client may repeat the step.
 func (k *cursors) get(id uint64) ([]byte, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	at, ok := k.next[id]
-	return at.next, ok
+	at := k.at(id)
+	return at.next, at.id != 0
+}
+
+// at returns a cursor, zero if it is unknown.
+func (k *cursors) at(id uint64) (at cursor) {
+	if e := k.kept[id]; e != nil {
+		at = e.Value.(cursor)
+	}
+	return at
+}
+
+func (k *cursors) keep(in *list.List, at cursor) {
+	k.kept[at.id] = in.PushBack(at)
+	k.bytes += len(at.next)
+}
+
+// drop drops a cursor, and reports whether it was known.
+func (k *cursors) drop(id uint64) bool {
+	e := k.kept[id]
+	if e == nil {
+		return false
+	}
+	k.bytes -= len(e.Value.(cursor).next)
+	k.running.Remove(e) // Remove does nothing if e is in the other list
+	k.ended.Remove(e)
+	delete(k.kept, id)
+	return true
 }
 
 func scan(c *client, args [][]byte) {

@@ -25,8 +25,9 @@ import (
 // many goroutines.
 type Shards interface {
 	// Leader returns the address at which clients reach the leader of a group, and whether it is
-	// this node, whose server is attached or about to be. It waits for a while if none is known,
-	// and returns "" if there is still none.
+	// this node, whose server is attached or about to be. If none is known, it waits for a while,
+	// but only until ctx ends, and returns "" if there is still none. It returns a leader that is
+	// known even if ctx has ended.
 	Leader(ctx context.Context, shard int) (addr string, self bool)
 	// States returns the states of the groups. For groups that the node is not in, it returns only
 	// the leader and the members.
@@ -253,8 +254,8 @@ func (cmd *command) coversNode() bool {
 	return false
 }
 
-// shardWait is how long a client waits if this node leads a shard but has not attached its server
-// yet.
+// shardWait is how long a client waits if a shard has no leader, or if this node leads it but has
+// not attached its server yet. The commands whose replies are sent together share it.
 const shardWait = 5 * time.Second
 
 // routeShard is route for a node of several groups.
@@ -286,7 +287,7 @@ func (c *client) routeShard(cmd *command, args [][]byte) bool {
 		c.crossSlot(cmd)
 		return false
 	}
-	for end := time.Now().Add(f.wait); ; {
+	for {
 		s := f.at(shard)
 		if c.srv != s && (s == nil || !c.switchTo(s, cmd)) && !c.leaveServer() {
 			return false
@@ -300,17 +301,31 @@ func (c *client) routeShard(cmd *command, args [][]byte) bool {
 				return false
 			}
 		}
-		addr, self := f.Leader(c.srv.serving, shard)
-		if self && time.Now().Before(end) {
-			time.Sleep(time.Millisecond)
-			continue
+		if addr, again := c.findLeader(shard); !again {
+			c.sendTo(cmd, slot, addr)
+			return false
 		}
-		if self {
-			addr = ""
-		}
-		c.sendTo(cmd, slot, addr)
-		return false
 	}
+}
+
+// findLeader returns the address of the leader of a shard, if that is another node. It waits as
+// long as shardWait allows, and returns "" if there is still none. If this node is about to serve
+// the shard, again is true: the caller must check whether it does, and otherwise call findLeader
+// again.
+func (c *client) findLeader(shard int) (addr string, again bool) {
+	begin := time.Now()
+	defer func() { c.waited += time.Since(begin) }()
+	ctx, cancel := context.WithTimeout(c.srv.serving, c.srv.shards.wait-c.waited)
+	defer cancel()
+	addr, self := c.srv.shards.Leader(ctx, shard)
+	if !self {
+		return addr, false
+	}
+	if ctx.Err() != nil {
+		return "", false
+	}
+	time.Sleep(time.Millisecond)
+	return "", true
 }
 
 // executesHere reports whether the client's current server executes a command.
@@ -351,16 +366,15 @@ func (c *client) sendTo(cmd *command, slot int, addr string) {
 // waits while there is no leader or the server is not attached; if that lasts, it replies with an
 // error and returns false.
 func (c *client) leading(shard int) (s *Server, ok bool) {
-	f := c.srv.shards
-	for end := time.Now().Add(f.wait); ; time.Sleep(time.Millisecond) {
-		if s := f.at(shard); s != nil && s.leads() {
+	for {
+		if s := c.srv.shards.at(shard); s != nil && s.leads() {
 			return s, true
 		}
-		addr, self := f.Leader(c.srv.serving, shard)
-		if !self && addr != "" {
+		switch addr, again := c.findLeader(shard); {
+		case again:
+		case addr != "":
 			return nil, true
-		}
-		if !self || !time.Now().Before(end) {
+		default:
 			c.w.Error("CLUSTERDOWN The cluster is down")
 			return nil, false
 		}

@@ -26,6 +26,7 @@ type halves struct {
 	dbs      [2]*sift.DB
 	managing func()                                   // called by CLUSTER NODE; may be nil
 	leading  func(shard int) (addr string, self bool) // replaces Leader; may be nil
+	down     [2]atomic.Bool                           // the group has no leader
 }
 
 // directoryGroup is the group of a front end. Unlike the groups of shards, it can remove nodes, and
@@ -40,9 +41,16 @@ func (g *directoryGroup) State() GroupState {
 	return s
 }
 
-func (h *halves) Leader(_ context.Context, shard int) (string, bool) {
+func (h *halves) Leader(ctx context.Context, shard int) (string, bool) {
 	if h.leading != nil {
 		return h.leading(shard)
+	}
+	if h.down[shard].Load() {
+		select {
+		case <-ctx.Done():
+		case <-time.After(h.front.shards.wait):
+		}
+		return "", false
 	}
 	if s := h.front.shards.at(shard); s != nil && s.cfg.Leads {
 		return "127.0.0.1:1", true
@@ -265,6 +273,21 @@ func TestShardsOfNodeWait(t *testing.T) {
 	wantReply(t, c.do("DBSIZE"), ":0")
 }
 
+// TestShardsRepeatedScan: each step of a SCAN over several groups can be repeated, also where one
+// group ends.
+func TestShardsRepeatedScan(t *testing.T) {
+	h := startHalves(t)
+	c := dial(t, h.front)
+	for _, tag := range []string{"a", "b"} { // in different groups
+		for i := range 5 {
+			wantReply(t, c.do("SET", fmt.Sprintf("{%s}%d", tag, i), "v"), "+OK")
+		}
+	}
+	if n := repeatedScan(t, c, "2"); n != 10 {
+		t.Errorf("%d keys, want 10", n)
+	}
+}
+
 // TestShardsOfNodeDown: commands about all keys are not executed while the node leads a group whose
 // server is not attached, or does not know who leads it. FLUSHALL is not executed on a replica.
 func TestShardsOfNodeDown(t *testing.T) {
@@ -296,6 +319,36 @@ func TestShardsOfNodeDown(t *testing.T) {
 	h.attach(t, 0, true)
 	h.attach(t, 1, true)
 	wantReply(t, c.do("DBSIZE"), ":3")
+}
+
+// TestShardsPipelineDown: all commands of a pipeline together wait for a leader as long as one
+// command alone does. Those of groups whose leaders are known are executed or redirected even if
+// nothing is left of that time.
+func TestShardsPipelineDown(t *testing.T) {
+	h := startHalves(t)
+	h.front.shards.wait = 200 * time.Millisecond
+	c := dial(t, h.front)
+	wantReply(t, c.do("SET", "a", "1"), "+OK")
+	h.detach(0)
+	h.down[0].Store(true)
+	for _, last := range []string{"1", "-MOVED 15495 127.0.0.1:2"} {
+		for _, command := range []string{"GET b", "DBSIZE"} {
+			var pipeline []string
+			for range 20 {
+				pipeline = append(pipeline, command)
+			}
+			start := time.Now()
+			c.send(append(pipeline, "GET a")...)
+			for range pipeline {
+				wantReply(t, c.reply(), "-CLUSTERDOWN The cluster is down")
+			}
+			if took := time.Since(start); took < h.front.shards.wait || took > 10*h.front.shards.wait {
+				t.Errorf("%d times %s without a leader take %v", len(pipeline), command, took)
+			}
+			wantReply(t, c.reply(), last)
+		}
+		h.attach(t, 1, false)
+	}
 }
 
 // TestShardsFlushSome: if FLUSHALL flushes only some of the groups, it does not reply that it was
