@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -233,10 +234,12 @@ func (n *Node) Leader(ctx context.Context, shard int) (addr string, self bool) {
 				return n.announced(), true
 			}
 		}
-		// A replica that has no contact with the others may have been removed.
-		if r := n.replica(shard); id == "" && (r == nil || time.Since(r.node.Raft().LastContact()) > time.Second) {
-			p, _ := n.place(shard)
-			id = p.Leader
+		// A member that knows no leader waits for an election. The directory has the last leader,
+		// for nodes without a replica, and for replicas that were removed but do not know it yet.
+		if id == "" {
+			if p, _ := n.place(shard); n.replica(shard) == nil || !slices.Contains(p.Members, n.id) {
+				id = p.Leader
+			}
 		}
 		if id != "" && id != n.id {
 			if addr, err := n.address(id); err == nil && addr != "" {

@@ -66,10 +66,16 @@ func (v *view) isStaying(id string) bool {
 	return n != nil && !n.leaving
 }
 
-// load returns how many groups a node is in.
+// load returns how many groups a node is in. The members of a group without a known leader are not
+// known; there a node counts if it has a replica.
 func (v *view) load(id string) (n int) {
-	for _, g := range v.groups {
-		if g.has(id) {
+	node := v.node(id)
+	for shard, g := range v.groups {
+		in := g.has(id)
+		if g.leader == "" && node != nil {
+			_, in = node.hosts[shard]
+		}
+		if in {
 			n++
 		}
 	}

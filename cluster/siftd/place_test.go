@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -241,6 +242,32 @@ func TestPlanLost(t *testing.T) {
 		t.Error("the lost node is still there")
 	}
 	s.even()
+}
+
+// TestPlanDuringElection: while groups have no leader, because its node is down, no other group
+// moves: evenly placed groups remain so.
+func TestPlanDuringElection(t *testing.T) {
+	v := view{replicas: 2, groups: make([]groupView, 6)}
+	for _, id := range []string{"a", "b", "c", "d"} {
+		v.nodes = append(v.nodes, nodeView{id: id, votes: true, reachable: true, hosts: map[int]string{}})
+	}
+	for shard, members := range []string{"ab", "ab", "cd", "dc", "ca", "bd"} { // the first one leads
+		g := &v.groups[shard]
+		g.leader, g.index, g.membersCommitted = members[:1], 1, true
+		for _, id := range strings.Split(members, "") {
+			g.members = append(g.members, memberView{ID: id, Voter: true})
+			v.node(id).hosts[shard] = ""
+		}
+	}
+	if a := v.plan(); a.what != "" {
+		t.Fatalf("%v, although the groups are placed evenly", a)
+	}
+	down := v.node("a")
+	down.reachable, down.hosts = false, nil
+	v.groups[0], v.groups[1] = groupView{}, groupView{}
+	if a := v.plan(); a.what != "" {
+		t.Errorf("%v, although nothing is known but that a node is down", a)
+	}
 }
 
 // TestPlanForgetOthers: a reachable node is not removed from the directory group if the others have
