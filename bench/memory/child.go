@@ -19,9 +19,8 @@ const (
 	timedEach = 7
 	mixedEach = 20     // one operation in mixedEach of the workload Mixed is an overwrite
 	rangeLen  = 100000 // entries of a scan
-	firstKeys = 1000   // lookups of Open
 
-	// lookupBatch keys are chosen at a time. It divides firstKeys.
+	// lookupBatch keys are chosen at a time. It divides FirstLookups.
 	lookupBatch = 50
 )
 
@@ -70,7 +69,7 @@ func (t *task) run() (r Result, err error) {
 	case Open:
 		c.Threads = 1
 		err = t.measure(&r, set, db, func(w *worker) error {
-			w.done = func() bool { return w.ops >= firstKeys }
+			w.done = func() bool { return w.ops >= FirstLookups }
 			return w.lookups()
 		})
 		return r, err

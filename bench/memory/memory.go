@@ -30,6 +30,9 @@ const (
 	All       = "all"       // concurrently: overwrites, scans, lookups, and one full compaction after another
 )
 
+// FirstLookups is the number of lookups of Open.
+const FirstLookups = 1000
+
 // Workloads lists all workloads.
 var Workloads = []string{Fill, Absent, Present, Scan, Mixed, Overwrite, Open, All}
 

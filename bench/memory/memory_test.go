@@ -37,7 +37,7 @@ func TestRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Killed || r.Ops == 0 || w == Fill && r.Ops != keys || w == Open && r.Ops != firstKeys || r.CPU <= 0 || r.Anonymous <= 0 || r.Resident > c.Limit+32<<20 {
+		if r.Killed || r.Ops == 0 || w == Fill && r.Ops != keys || w == Open && r.Ops != FirstLookups || r.CPU <= 0 || r.Anonymous <= 0 || r.Resident > c.Limit+32<<20 {
 			t.Errorf("%s: %+v", w, r)
 		}
 	}
@@ -102,8 +102,8 @@ func TestLookupsAreNative(t *testing.T) {
 	}
 	db := &nativeDB{t: t}
 	w := &worker{task: &task{Case: Case{Engine: "sift", Workload: Open}}, set: set, db: db, rng: data.Rand(1), lat: measure.NewLatencies()}
-	w.done = func() bool { return w.ops >= firstKeys }
-	if err := w.lookups(); err != nil || db.looks != firstKeys || w.ops != firstKeys || w.lat.Count() == 0 {
+	w.done = func() bool { return w.ops >= FirstLookups }
+	if err := w.lookups(); err != nil || db.looks != FirstLookups || w.ops != FirstLookups || w.lat.Count() == 0 {
 		t.Errorf("%v, %d native lookups, %d operations, %d timed", err, db.looks, w.ops, w.lat.Count())
 	}
 }

@@ -16,8 +16,8 @@ const (
 )
 
 // Blocks returns the blocks that Fill can insert, by name: the tables of a result, "machine" for
-// the origin of its figures, and the other tables, each with its origin. It is an error if another
-// table has the name of one of the result.
+// the origin of its figures, the other tables, each with its origin, and "open-total", which
+// follows from the table "open". It is an error if another table has the name of one of the result.
 func Blocks(f *result.File, others map[string]*result.Table) (map[string]string, error) {
 	blocks := map[string]string{"machine": machineBlock(f)}
 	for _, t := range Tables(f) {
@@ -35,6 +35,13 @@ func Blocks(f *result.File, others map[string]*result.Table) (map[string]string,
 		}
 		blocks[name] = fmt.Sprintf("%s by\n\n    %s\n\n%s", origin,
 			strings.ReplaceAll(t.Command, result.CommandSeparator, "\n    "), shown.Markdown())
+	}
+	if t := others["open"]; t != nil {
+		totals, err := openTotals(t)
+		if err != nil {
+			return nil, err
+		}
+		blocks[totals.Name] = totals.Markdown()
 	}
 	return blocks, nil
 }

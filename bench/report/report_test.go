@@ -270,6 +270,31 @@ func TestBlocks(t *testing.T) {
 	}
 }
 
+func TestOpenTotals(t *testing.T) {
+	saved := &result.Table{Header: []string{"", "keys", "ops/s", "CPU µs", "open ms"}, Rows: [][]string{
+		{"sift", "2,000", "10,000", "1", "5.4"}, // 100 ms for the lookups
+		{"pebble", "2,000", "2,000", "1", "31"},
+		{"sift", "2,000", "5,000", "1", "3"},
+		{"sift", "50,000", "1,000", "1", "1,000"},
+		{"pebble", "50,000", "killed", "", ""},
+	}}
+	blocks, err := Blocks(result.New(result.Meta{}), map[string]*result.Table{"open": saved})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `| Open and the first 1,000 lookups, ms | 2,000 keys | 50,000 keys |
+| :--- | ---: | ---: |
+| sift | 105 to 203 | 2000 |
+| pebble | 531 | – |
+`
+	if got := blocks["open-total"]; got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+	if _, err := openTotals(&result.Table{Name: "open", Header: saved.Header[1:]}); err == nil {
+		t.Error("a table without stores gave no error")
+	}
+}
+
 func TestFill(t *testing.T) {
 	blocks := map[string]string{"a": "A\n", "b": "B\n"}
 	text := "x\n<!-- bench:a -->\nold\n<!-- /bench:a -->\ny <!-- bench:b --><!-- /bench:b -->\n"
