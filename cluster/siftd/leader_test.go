@@ -11,8 +11,15 @@ import (
 )
 
 // TestLeaderLost: a member of a group that has lost its leader waits for another one. It does not
-// return the last leader that the directory knows, which may be dead.
+// return the last leader that the directory knows, which may be dead. That holds for a member
+// without a vote, too.
 func TestLeaderLost(t *testing.T) {
+	for name, demoted := range map[string]bool{"with a vote": false, "without": true} {
+		t.Run(name, func(t *testing.T) { testLeaderLost(t, demoted) })
+	}
+}
+
+func testLeaderLost(t *testing.T, demoted bool) {
 	redis.SetLogger(silent{})
 	nodes := []*Node{startAt(t, Config{Dir: t.TempDir(), Init: true, Shape: Shape{1, 3}})}
 	for range 2 {
@@ -29,7 +36,20 @@ func TestLeaderLost(t *testing.T) {
 	})
 	follower := slices.IndexFunc(nodes, func(n *Node) bool { return !n.replica(0).leads() })
 	last := nodes[follower]
+	if demoted {
+		leader := slices.IndexFunc(nodes, func(n *Node) bool { return n.replica(0).leads() })
+		if err := nodes[leader].replica(0).node.Raft().DemoteVoter(raft.ServerID(last.ID()), 0, 0).Error(); err != nil {
+			t.Fatal(err)
+		}
+		waitUntil(t, "the directory knows", func() bool {
+			p, err := last.place(0)
+			return err == nil && len(p.Members) == 2
+		})
+	}
 	for _, n := range slices.Delete(nodes, follower, follower+1) {
+		if err := n.node.Raft().Shutdown().Error(); err != nil { // nobody promotes it
+			t.Fatal(err)
+		}
 		if err := n.replica(0).node.Raft().Shutdown().Error(); err != nil {
 			t.Fatal(err)
 		}

@@ -243,8 +243,17 @@ func (n *Node) pollAll(heard map[string]time.Time) (*view, error) {
 			node.hosts[h.Shard] = h.Replica
 			if h.Leads && h.Term > terms[h.Shard] {
 				terms[h.Shard] = h.Term
-				v.groups[h.Shard] = groupView{node.id, h.Index, h.MembersCommitted, h.Members}
+				v.groups[h.Shard] = groupView{leader: node.id, index: h.Index, membersCommitted: h.MembersCommitted, members: h.Members}
 			}
+		}
+	}
+	for shard := range v.groups {
+		if g := &v.groups[shard]; g.leader == "" {
+			p, err := n.place(shard)
+			if err != nil {
+				return nil, err
+			}
+			g.last = p.Members
 		}
 	}
 	return v, n.noteLeaders(v)
@@ -287,7 +296,7 @@ func (n *Node) noteLeaders(v *view) error {
 		if g.leader == "" {
 			continue
 		}
-		now := place{Leader: g.leader}
+		now := place{Leader: g.leader, Index: g.index}
 		for _, m := range g.members {
 			if m.Voter {
 				now.Members = append(now.Members, m.ID)
@@ -297,7 +306,7 @@ func (n *Node) noteLeaders(v *view) error {
 		if err != nil {
 			return err
 		}
-		if was.Leader == now.Leader && slices.Equal(was.Members, now.Members) {
+		if was.Leader == now.Leader && was.Index == now.Index && slices.Equal(was.Members, now.Members) {
 			continue
 		}
 		text, err := json.Marshal(now)

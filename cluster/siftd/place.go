@@ -31,6 +31,7 @@ type groupView struct {
 	index            uint64 // of the last committed change of the members
 	membersCommitted bool   // whether members are those after that change
 	members          []memberView
+	last             []string // if there is no known leader, the members that the directory has
 }
 
 type memberView struct {
@@ -66,16 +67,10 @@ func (v *view) isStaying(id string) bool {
 	return n != nil && !n.leaving
 }
 
-// load returns how many groups a node is in. The members of a group without a known leader are not
-// known; there a node counts if it has a replica.
+// load returns how many groups a node is in.
 func (v *view) load(id string) (n int) {
-	node := v.node(id)
-	for shard, g := range v.groups {
-		in := g.has(id)
-		if g.leader == "" && node != nil {
-			_, in = node.hosts[shard]
-		}
-		if in {
+	for _, g := range v.groups {
+		if g.has(id) || g.leader == "" && slices.Contains(g.last, id) {
 			n++
 		}
 	}

@@ -19,7 +19,7 @@ func newSimulated(t *testing.T, groups, replicas int) *simulated {
 	s := &simulated{t: t, v: view{replicas: replicas, groups: make([]groupView, groups)}}
 	s.add("n0")
 	for i := range s.v.groups {
-		s.v.groups[i] = groupView{"n0", 1, true, []memberView{{"n0", "", true, 0, ""}}}
+		s.v.groups[i] = groupView{leader: "n0", index: 1, membersCommitted: true, members: []memberView{{"n0", "", true, 0, ""}}}
 		s.v.nodes[0].hosts[i] = ""
 	}
 	return s
@@ -262,9 +262,10 @@ func TestPlanDuringElection(t *testing.T) {
 	if a := v.plan(); a.what != "" {
 		t.Fatalf("%v, although the groups are placed evenly", a)
 	}
+	v.node("d").hosts[0] = "2" // left by an ADD that failed
 	down := v.node("a")
 	down.reachable, down.hosts = false, nil
-	v.groups[0], v.groups[1] = groupView{}, groupView{}
+	v.groups[0], v.groups[1] = groupView{last: []string{"a", "b"}}, groupView{last: []string{"a", "b"}}
 	if a := v.plan(); a.what != "" {
 		t.Errorf("%v, although nothing is known but that a node is down", a)
 	}

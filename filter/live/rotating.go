@@ -23,7 +23,8 @@ type RotatingOptions[T any] struct {
 	// call. An error ends the rebuild, and the old filter stays in use.
 	Source func(ctx context.Context) iter.Seq2[T, error]
 	// Count, if not nil, is called before a rebuild and returns about how many elements the source
-	// has. Without it, the number of elements in the last successful rebuild is used.
+	// has. Without it, the number of elements in the last successful rebuild is used, or about that
+	// of the filter that ReadFrom has read.
 	Count func(ctx context.Context) (uint64, error)
 	// Every, if not zero, is the interval at which Run rebuilds.
 	Every time.Duration
@@ -59,7 +60,7 @@ type Rotating[T any] struct {
 	mu       sync.Mutex // held during a rebuild
 	progress atomic.Pointer[RotatingProgress]
 	added    atomic.Uint64 // by the rebuild under way
-	last     atomic.Uint64 // elements in the last successful rebuild; Items before
+	last     atomic.Uint64 // elements in the last successful rebuild or ReadFrom; Items before
 }
 
 // rotation is the current filter and the one being built, if any. Until its size is
@@ -241,6 +242,9 @@ func (r *Rotating[T]) read(s *source) error {
 	// Digests of the old filter must be valid for the new one.
 	if f.scheme.guava() != current.scheme.guava() {
 		return incompatible("schemes", current.scheme, f.scheme)
+	}
+	if n := f.ApproxCount(); n <= maxBits { // else it is saturated
+		r.last.Store(n)
 	}
 	r.state.Store(&rotation[T]{current: f})
 	return nil

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"iter"
@@ -275,5 +276,25 @@ func TestRotatingPanic(t *testing.T) {
 	}()
 	if p := r.Progress(); p.Running || p.Err == nil {
 		t.Errorf("%+v", p)
+	}
+}
+
+// TestRotatingReadSize checks that the first Rebuild after ReadFrom makes the filter large enough
+// for the elements that were saved, if there is no Count.
+func TestRotatingReadSize(t *testing.T) {
+	o := RotatingOptions[string]{Items: 100, FPR: 0.01, Source: newTableSource(20_000).scan}
+	r := must(NewRotating(o))
+	for range 2 { // the first does not know how many there are
+		if err := r.Rebuild(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again := must(NewRotating(o))
+	must(again.ReadFrom(bytes.NewReader(must(r.MarshalBinary()))))
+	if err := again.Rebuild(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if fpr := again.FPR(); fpr > 0.02 {
+		t.Errorf("after ReadFrom and a Rebuild the FPR is %v", fpr)
 	}
 }

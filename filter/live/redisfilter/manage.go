@@ -220,7 +220,8 @@ func (f *Redisson[T]) Clear(ctx context.Context) error {
 // Rename gives the filter another name, as RBloomFilter.rename does, which f uses from then on. It
 // replaces keys that have the new name. In a cluster both names must be in one slot (name{tag}). No
 // other call may run at the same time. If Rename fails although the server has renamed the filter,
-// since the reply was lost, calling it again returns ErrMissing: open the filter by its new name.
+// since the reply was lost or replicas did not confirm it (ErrReplicas), calling it again returns
+// ErrMissing: open the filter by its new name.
 func (f *Redisson[T]) Rename(ctx context.Context, name string) error {
 	if name == f.name { // the script would delete the bits
 		return nil
@@ -307,10 +308,10 @@ func (f *RedisBloom[T]) Clear(ctx context.Context) error {
 // the same time.
 //
 // If Rename fails halfway, call it again. If it fails although the server has renamed all of them,
-// since the last reply was lost, calling it again returns ErrMissing: open the filter by its new
-// name. If some of several shards have expired or were evicted, and a filter with the new name
-// exists, Rename may take the shards of that filter for its own: they look as if an earlier call
-// had renamed them.
+// since the last reply was lost or replicas did not confirm it (ErrReplicas), calling it again
+// returns ErrMissing: open the filter by its new name. If some of several shards have expired or
+// were evicted, and a filter with the new name exists, Rename may take the shards of that filter
+// for its own: they look as if an earlier call had renamed them.
 func (f *RedisBloom[T]) Rename(ctx context.Context, name string) error {
 	renamed := RedisBloom[T]{name: name, shards: f.shards}
 	var keys []string
