@@ -40,9 +40,9 @@ type RepairReport struct {
 //
 // Repair returns ErrReadOnly if o.ReadOnly is set, and ErrLocked and ErrNotExist like Open. It
 // returns ErrUnsupported, and has changed nothing, if the MANIFEST is that of another program, such
-// as pebble or RocksDB, or names another comparator. To repair without the MANIFEST, remove it.
-// After any other error the database is not repaired, or the disk failed while the repaired one was
-// put in place; all old files are still in dir, and Repair can be called again.
+// as pebble or RocksDB, or names another comparator. To repair without the MANIFEST, move it
+// elsewhere. After any other error the database is not repaired, or the disk failed while the
+// repaired one was put in place; all old files are still in dir, and Repair can be called again.
 func Repair(dir string, o *Options) (report RepairReport, err error) {
 	opts, err := o.resolve()
 	if err != nil {

@@ -63,6 +63,12 @@ func (d *dumper) totals(t *logTotals) error {
 // log it also prints the batches that can still be read.
 func (d *dumper) logTail(in *record.Reader, t *logTotals) error {
 	tail := in.Tail()
+	kind := "torn"
+	if damaged, err := d.tailDamaged(in, t); err != nil {
+		return err
+	} else if damaged {
+		kind, d.damaged = "damaged", true
+	}
 	switch tail.Kind {
 	case record.Clean:
 		return d.show(endJSON{Type: "end", Kind: "clean", Offset: tail.Offset}, "%10d  end of the file, clean\n", tail.Offset)
@@ -73,18 +79,13 @@ func (d *dumper) logTail(in *record.Reader, t *logTotals) error {
 		}
 		return d.show(j, "%10d  torn: the last %s bytes of the file are zeros\n", tail.Offset, count(tail.Dropped))
 	case record.Torn:
-		kind := "torn"
-		if t != nil && d.lastDamaged(tail.Err, t) {
-			kind, d.damaged = "damaged", true
-		}
 		reason := cause(tail.Err, tail.Offset)
 		return d.show(endJSON{Type: "end", Kind: kind, Offset: tail.Offset, Dropped: tail.Dropped, Error: reason.Error()},
 			"%10d  %s: no valid record in the last %s bytes of the file: %v\n", tail.Offset, kind, count(tail.Dropped), reason)
 	}
-	d.damaged = true
 	reason := cause(tail.Err, tail.Offset)
-	err := d.show(endJSON{Type: "end", Kind: "damaged", Offset: tail.Offset, Next: tail.Next, Error: reason.Error()},
-		"%10d  damaged: %v; the next valid fragment is at offset %d\n", tail.Offset, reason, tail.Next)
+	err := d.show(endJSON{Type: "end", Kind: kind, Offset: tail.Offset, Next: tail.Next, Error: reason.Error()},
+		"%10d  %s: %v; the next valid fragment is at offset %d\n", tail.Offset, kind, reason, tail.Next)
 	if err != nil || t == nil {
 		return err
 	}
@@ -96,11 +97,18 @@ func (d *dumper) logTail(in *record.Reader, t *logTotals) error {
 	return errors.Join(err, printErr)
 }
 
-// lastDamaged reports whether the bad end of a log is damage to its last record and not the trace
-// of a crash. An open judges likewise (wal.Recovery): in a log of another engine that is long
-// enough for a write, a complete record with a wrong checksum is damage.
-func (d *dumper) lastDamaged(end error, t *logTotals) bool {
-	return !t.bySift && errors.Is(end, record.ErrChecksum) && d.size > record.HeaderLen+wal.BatchHeaderLen
+// tailDamaged reports whether the end of a log or a MANIFEST is damaged, and not what a crash has
+// left. It judges as Open does: a MANIFEST is damaged if a whole edit follows the bad one, since
+// each is synced before the next is written; a log that is too short for a write is not.
+func (d *dumper) tailDamaged(in *record.Reader, t *logTotals) (damaged bool, err error) {
+	switch {
+	case t == nil && in.Tail().Kind == record.Damaged:
+		err = in.Salvage(func([]byte, int64) bool { damaged = true; return false })
+		return damaged, err
+	case t == nil || d.size <= record.HeaderLen+wal.BatchHeaderLen:
+		return false, nil
+	}
+	return wal.TailDamaged(in, t.bySift, t.last+1)
 }
 
 // cause strips from an error what its line already shows: the path, and the offset if it

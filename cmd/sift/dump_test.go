@@ -81,11 +81,12 @@ func TestDumpLog(t *testing.T) {
 	}
 	golden(t, "log-torn.txt", strings.ReplaceAll(mustSift(t, "", "dump", "--entries", "--hex", path), path, "000007.log"))
 
+	path, _ = logFile(t, append(records[:3:3], batchRecord(5, 0, ""))...)
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	data[30] ^= 1 // in the second record
+	data[30] ^= 1 // in the second record, which was on disk when the mark was written
 	if err := os.WriteFile(path, data, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +138,7 @@ func TestDumpLogTails(t *testing.T) {
 	for _, c := range []struct {
 		desc    string
 		records [][]byte
-		edit    func(lastRecord []byte)
+		edit    func(record []byte) // the last one
 		status  int
 		kind    string // with --json
 		want    string
@@ -165,6 +166,34 @@ func TestDumpLogTails(t *testing.T) {
 		r = runSift(t, "", "dump", "--json", path)
 		if r.status != c.status || !strings.Contains(r.out, `{"type":"end","kind":"`+c.kind+`"`) {
 			t.Errorf("%s, as JSON: %+v", c.desc, r)
+		}
+	}
+}
+
+// TestDumpLogDamageBefore: in a log of sift, only a sync mark after a bad record proves that the
+// record was on disk.
+func TestDumpLogDamageBefore(t *testing.T) {
+	header, first, second := batchRecord(1, 0, ""), batchRecord(1, 1, "\x01\x01a\x01x"), batchRecord(2, 1, "\x01\x01b\x01y")
+	for _, c := range []struct {
+		last   []byte
+		status int
+		kind   string
+	}{
+		{second, statusOK, "torn"},
+		{batchRecord(2, 0, ""), statusFailed, "damaged"},
+	} {
+		path, _ := logFile(t, header, first, c.last)
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data[2*record.HeaderLen+len(header)+len(first)-1] ^= 1
+		if err := os.WriteFile(path, data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		r := runSift(t, "", "dump", path)
+		if r.status != c.status || !strings.Contains(r.out, "  "+c.kind+": checksum mismatch; the next valid fragment") {
+			t.Errorf("want %s: %+v", c.kind, r)
 		}
 	}
 }

@@ -43,7 +43,7 @@ func (c *repairCmd) Run(e *env) error {
 	case err == nil:
 		err = c.forget(&o)
 	case errors.Is(err, sift.ErrUnsupported):
-		err = fmt.Errorf("%w\nnothing was changed; to repair the database without this MANIFEST, remove it", err)
+		err = fmt.Errorf("%w\nnothing was changed; to repair the database without this MANIFEST, move it elsewhere", err)
 	}
 	if err != nil {
 		return err

@@ -138,10 +138,7 @@ func readEdits(fsys vfs.FS, path string, fn func(e *Edit, offset int64) error) (
 		if err != nil {
 			return nil, err
 		}
-		e, err := DecodeEdit(payload)
-		if err == nil && e.Comparator != nil && *e.Comparator != comparatorName {
-			err = fmt.Errorf("comparator %q instead of %q: %w", *e.Comparator, comparatorName, base.ErrUnsupported)
-		}
+		e, err := decodeOurs(payload)
 		if errors.Is(err, base.ErrUnsupported) {
 			return nil, fmt.Errorf("%s: edit at offset %d: %w", path, offset, err)
 		}
@@ -158,11 +155,15 @@ func readEdits(fsys vfs.FS, path string, fn func(e *Edit, offset int64) error) (
 		// that the damaged one was not the last; mere chunks may belong to the unfinished edit
 		// itself.
 		whole := false
-		err := r.Salvage(func([]byte, int64) bool {
+		var foreign error
+		err := r.Salvage(func(payload []byte, offset int64) bool {
 			whole = true
-			return false
+			if _, err := decodeOurs(payload); errors.Is(err, base.ErrUnsupported) {
+				foreign = fmt.Errorf("%s: edit at offset %d: %w", path, offset, err)
+			}
+			return foreign == nil
 		})
-		if err != nil {
+		if err = errors.Join(err, foreign); err != nil {
 			return nil, err
 		}
 		if whole {
@@ -170,6 +171,16 @@ func readEdits(fsys vfs.FS, path string, fn func(e *Edit, offset int64) error) (
 		}
 	}
 	return tail.Err, nil
+}
+
+// decodeOurs decodes an edit. The error matches base.ErrUnsupported if it is that of another
+// program, or for another comparator.
+func decodeOurs(payload []byte) (*Edit, error) {
+	e, err := DecodeEdit(payload)
+	if err == nil && e.Comparator != nil && *e.Comparator != comparatorName {
+		err = fmt.Errorf("comparator %q instead of %q: %w", *e.Comparator, comparatorName, base.ErrUnsupported)
+	}
+	return e, err
 }
 
 // firstWithTables returns the name of the first MANIFEST, of the files in a directory, whose

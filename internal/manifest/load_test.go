@@ -554,3 +554,16 @@ func TestCurrentMissingDisk(t *testing.T) {
 		}
 	}
 }
+
+// TestLoadDamagedOtherProgram checks that a MANIFEST of another program is recognized even if its
+// first edit is damaged.
+func TestLoadDamagedOtherProgram(t *testing.T) {
+	b := []byte(logOf(t, counters().appendTo(nil), []byte{103, 0}))
+	b[8] ^= 1
+	for _, current := range []string{"MANIFEST-000007\n", "damaged", "MANIFEST-000000\n"} {
+		dir := writeFiles(t, map[string]string{"MANIFEST-000007": string(b), "000003.sst": "", "CURRENT": current})
+		if _, err := Load(vfs.OS, dir); !errors.Is(err, base.ErrUnsupported) {
+			t.Errorf("CURRENT holds %q: %v", current, err)
+		}
+	}
+}

@@ -301,18 +301,23 @@ func (r *Recovery) judgeTail(in *record.Reader, bySift bool) error {
 	if tail.Kind == record.Clean || tail.Kind == record.Zeros && bySift {
 		return nil
 	}
-	damaged := tail.Kind == record.Damaged
-	if !bySift {
-		damaged = damaged || errors.Is(tail.Err, record.ErrChecksum)
-	} else {
-		var err error
-		if damaged, err = hasMark(in, r.nextSeq); err != nil {
-			return err
-		}
+	damaged, err := TailDamaged(in, bySift, r.nextSeq)
+	if err != nil {
+		return err
 	}
 	if damaged {
 		return tail.Err
 	}
 	r.cutOff(tail.Err)
 	return nil
+}
+
+// TailDamaged reports whether what follows the records of a log is damaged, and not what a crash
+// has left; see judgeTail. nextSeq is the sequence number after the last record.
+func TailDamaged(in *record.Reader, bySift bool, nextSeq uint64) (bool, error) {
+	if bySift {
+		return hasMark(in, nextSeq)
+	}
+	tail := in.Tail()
+	return tail.Kind == record.Damaged || errors.Is(tail.Err, record.ErrChecksum), nil
 }
