@@ -232,6 +232,7 @@ func (d *DB) runStep(ctx context.Context, j *job) {
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
 	last, err := j.step(stepCtx)
+	succeeded := err == nil // even if the caller has given up meanwhile
 	switch {
 	case err == nil && !last:
 		err = j.ctx.Err()
@@ -241,7 +242,7 @@ func (d *DB) runStep(ctx context.Context, j *job) {
 	b := &d.bg
 	b.change(func() {
 		j.running = false
-		if err == nil {
+		if succeeded {
 			b.compactErr = nil // a failed compaction may succeed now
 		}
 		if err != nil || last {

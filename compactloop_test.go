@@ -623,6 +623,23 @@ func TestFailedLevels(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
+	// So does a job that fails, but not one that succeeds, even if its caller has given up meanwhile.
+	for _, fails := range []bool{true, false} {
+		ctx, cancel := context.WithCancel(context.Background())
+		err := db.do(ctx, func(ctx context.Context) (last bool, err error) {
+			db.runAutomatic(ctx, &upper)
+			cancel()
+			if fails {
+				return false, errors.New("failed")
+			}
+			return false, nil
+		})
+		db.bg.mu.Lock()
+		if err == nil || (db.bg.compactErr != nil) != fails {
+			t.Errorf("after a job with the error %v: %v", err, db.bg.compactErr)
+		}
+		db.bg.mu.Unlock()
+	}
 }
 
 // TestSuccessEndsFailures checks that the success of a level that has failed ends its failures,

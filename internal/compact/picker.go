@@ -19,7 +19,7 @@ type Config struct {
 	LevelMultiplier uint64 // factor between the target sizes of adjacent levels
 	TableBytes      uint64 // the size of a table down to level 2; see LevelTableBytes
 	MaxTableBytes   uint64 // bounds the size of tables below level 2; 0: 1 GiB
-	// Failed are the levels whose last compaction failed: other levels that are due come first.
+	// Failed are the levels that wait for a retry: other levels that are due come first.
 	Failed [manifest.NumLevels]bool
 }
 

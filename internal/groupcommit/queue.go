@@ -1,6 +1,6 @@
-// Package groupcommit implements the queue of a group commit. Concurrent calls join the queue; the caller
-// of the first, the leader, does the work of a whole group of them, for example with one write and
-// one sync of a log.
+// Package groupcommit implements the queue of a group commit. Concurrent calls join the queue; the
+// caller of the first, the leader, does the work of a whole group of them, for example with one
+// write and one sync of a log.
 package groupcommit
 
 import (
