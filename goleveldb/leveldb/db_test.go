@@ -372,3 +372,32 @@ func TestRecoverHoldsNoFiles(t *testing.T) {
 		t.Errorf("%d bytes, %v", len(v), err)
 	}
 }
+
+// TestRecoverCorruptMeta checks that Recover brings a database back whose storage reports a damaged
+// CURRENT.
+func TestRecoverCorruptMeta(t *testing.T) {
+	dir := t.TempDir()
+	db, err := OpenFile(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stderrors.Join(db.Put([]byte("k"), []byte("v"), nil), db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "CURRENT"), []byte("damaged"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	stor, err := storage.OpenFile(dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stor.Close()
+	db, err = Recover(struct{ storage.Storage }{stor}, nil) // not the type that stands for a directory
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if v, err := db.Get([]byte("k"), nil); err != nil || string(v) != "v" {
+		t.Errorf("%q, %v", v, err)
+	}
+}

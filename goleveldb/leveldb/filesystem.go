@@ -140,7 +140,9 @@ func (s *storageFS) open(fd storage.FileDesc) (*readFile, error) {
 // current returns the contents of CURRENT.
 func (s *storageFS) current() ([]byte, error) {
 	fd, err := s.stor.GetMeta()
-	if err != nil {
+	if damage := (*storage.ErrCorrupted)(nil); stderrors.As(err, &damage) {
+		return nil, &sift.CorruptionError{Path: currentName, Offset: -1, What: currentName, Err: err}
+	} else if err != nil {
 		return nil, err
 	}
 	return []byte(fd.String() + "\n"), nil
