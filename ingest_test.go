@@ -392,6 +392,17 @@ func TestIngestFails(t *testing.T) {
 		}()
 		db.Ingest(ctx, seq(pair("a", nil), func(func(sift.Op, error) bool) bool { panic(errStop) }))
 	}()
+	func() { // a panic after yield has returned false
+		defer func() {
+			if p := recover(); p != errStop {
+				t.Errorf("Ingest panics with %v", p)
+			}
+		}()
+		db.Ingest(ctx, func(yield func(sift.Op, error) bool) {
+			defer func() { panic(errStop) }()
+			seq(pair("b", nil), pair("a", nil))(yield)
+		})
+	}()
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		db.Ingest(ctx, seq(pair("a", nil), func(func(sift.Op, error) bool) bool { runtime.Goexit(); return false }))

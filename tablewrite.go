@@ -31,10 +31,10 @@ func (d *DB) runJob(ctx context.Context, job *compact.Job) ([]*manifest.TableMet
 		}
 	}()
 	outputs, stats, err := compact.Run(ctx, job)
-	returned = true
-	if cerr := job.Input.Close(); err == nil {
+	if cerr := job.Input.Close(); err == nil { // Close, too, may call the code of Ingest's caller
 		err = cerr
 	}
+	returned = true
 	if err == nil && len(outputs) > 0 {
 		err = d.fs.SyncDir(d.dir) // (I2)
 	}
