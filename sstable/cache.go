@@ -1,7 +1,6 @@
 package sstable
 
 import (
-	"math"
 	"math/bits"
 	"sync"
 	"sync/atomic"
@@ -39,7 +38,7 @@ const slotsBytes = int64(unsafe.Sizeof(slots{}))
 // cacheShard is a part of a BlockCache. The padding keeps misses on a cache line of its own.
 type cacheShard struct {
 	capacity atomic.Int64
-	ghosts   atomic.Pointer[[]atomic.Uint64] // part of a block's hash<<32 | number of its last miss
+	ghosts   atomic.Pointer[[]atomic.Uint64] // see makeGhosts; nil: none yet
 	bytes    atomic.Int64                    // of blocks and slots; written under mu
 	mu       sync.Mutex
 	hand     *block       // the next block to examine; nil: the ring is empty
@@ -78,20 +77,44 @@ func (c *BlockCache) SetCapacity(bytes int64) {
 		for s.bytes.Load() > s.capacity.Load() {
 			s.evictOne()
 		}
-		s.resizeGhosts()
+		s.dropGhosts()
 		s.mu.Unlock()
 	}
 }
 
-// resizeGhosts replaces the ghost entries with an empty table if they are fewer than the capacity
-// requires, or more than twice as many. REQUIRES: mu is held.
-func (s *cacheShard) resizeGhosts() {
-	n := int(min(max(s.capacity.Load()/ghostShare, 4*minGhosts), maxGhosts))
-	if old := s.ghosts.Load(); old != nil && n <= len(*old) && len(*old) <= 2*n {
-		return
+// numGhosts returns how many ghost entries the capacity requires.
+func (s *cacheShard) numGhosts() int64 { return max(s.capacity.Load()/ghostShare, 4*minGhosts) }
+
+// dropGhosts drops the ghost entries if they are fewer than the capacity requires, or more than
+// twice as many. REQUIRES: mu is held.
+func (s *cacheShard) dropGhosts() {
+	if g := s.ghosts.Load(); g != nil {
+		if have, n := int64(len(*g)), s.numGhosts(); n > have || have > 2*n {
+			s.ghosts.Store(nil)
+		}
 	}
-	ghosts := make([]atomic.Uint64, n+n/4)
-	s.ghosts.Store(&ghosts)
+}
+
+// makeGhosts returns the ghost entries, which it makes if there are none. Each is a part of a
+// block's hash << 32 | the number of its last miss. makeGhosts returns nil if the shard is not
+// nearly full: a huge capacity can mean "no limit", and must not take memory in proportion.
+func (s *cacheShard) makeGhosts() *[]atomic.Uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g := s.ghosts.Load()
+	if g == nil && s.nearlyFull() {
+		n := s.numGhosts()
+		ghosts := make([]atomic.Uint64, n+n/4)
+		g = &ghosts
+		s.ghosts.Store(g)
+	}
+	return g
+}
+
+// nearlyFull reports whether the shard admits blocks only on their second miss.
+func (s *cacheShard) nearlyFull() bool {
+	capacity := s.capacity.Load()
+	return s.bytes.Load() >= capacity-capacity/8
 }
 
 // Capacity returns the capacity in bytes.
@@ -125,22 +148,24 @@ const (
 	// ghostShare is the number of bytes of capacity per ghost entry: some four entries per
 	// block, so that few entries overwrite one that is still useful.
 	ghostShare = 1 << 10
-	// maxGhosts bounds the ghost entries of a shard, which are allocated before the cache fills,
-	// since a huge capacity can mean "no limit". It suffices for 1 GiB per shard, or 32 MiB on
-	// 32-bit systems.
-	maxGhosts = min(1<<20, math.MaxInt>>16)
 )
 
 // admit records a miss of block i of the index and reports whether the block should be
 // inserted.
 func (c *BlockCache) admit(x *index, i int) bool {
 	s := c.shard(x, i)
-	if capacity := s.capacity.Load(); s.bytes.Load() < capacity-capacity/8 {
+	if !s.nearlyFull() {
 		return true
 	}
+	table := s.ghosts.Load()
+	if table == nil {
+		if table = s.makeGhosts(); table == nil {
+			return true
+		}
+	}
+	ghosts := *table
 	hash := (x.id<<32 + uint64(i)) * 0x9e3779b97f4a7c15
 	hash = (hash ^ hash>>32) * 0x9e3779b97f4a7c15
-	ghosts := *s.ghosts.Load()
 	at, _ := bits.Mul64(hash, uint64(len(ghosts)))
 	tag := hash << 32 // at depends mostly on the other bits
 	now := s.misses.Add(1)
@@ -155,6 +180,13 @@ func (x *index) inCache(i int) *block {
 		return g.blocks[i%indexGroupLen].Load()
 	}
 	return nil
+}
+
+// refuses reports whether the cache cannot hold n bytes of data as block i of the index, or takes
+// no more blocks of it. The caller then need not copy the block.
+func (c *BlockCache) refuses(x *index, i, n int) bool {
+	least := int64(unsafe.Sizeof(block{})) + int64(n) + slotsBytes
+	return x.released.Load() || least > c.shard(x, i).capacity.Load()
 }
 
 // insert caches b as block i of an index and returns it. If another goroutine was faster, it returns

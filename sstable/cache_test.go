@@ -520,17 +520,22 @@ func TestAdmitBounds(t *testing.T) {
 	}
 }
 
-// TestGhosts checks that the ghost entries are reallocated only if there are fewer than required,
-// or more than twice as many.
+// TestGhosts checks that the ghost entries are dropped only if there are fewer than required, or
+// more than twice as many.
 func TestGhosts(t *testing.T) {
 	const n = 1000
 	c := NewBlockCache(n * ghostShare)
 	s := &c.shards[0]
+	ghosts := func() *[]atomic.Uint64 {
+		s.bytes.Store(s.capacity.Load())
+		defer s.bytes.Store(0) // there are no blocks to evict
+		return s.makeGhosts()
+	}
 	for _, tt := range []struct {
 		entries int64
 		kept    bool
 	}{{n, true}, {n + n/4, true}, {n + n/4 + 1, false}, {(n+n/4+1)*5/8 + 1, true}, {4 * minGhosts, false}} {
-		before := s.ghosts.Load()
+		before := ghosts()
 		c.SetCapacity(tt.entries * ghostShare)
 		if kept := s.ghosts.Load() == before; kept != tt.kept {
 			t.Errorf("%d ghosts required, %d present: kept %t", tt.entries, len(*before), kept)
@@ -538,23 +543,35 @@ func TestGhosts(t *testing.T) {
 	}
 	c = NewBlockCache(2 * n * ghostShare)
 	s = &c.shards[0]
-	before := s.ghosts.Load()
+	before := ghosts()
 	if c.SetCapacity(int64(len(*before)) / 2 * ghostShare); s.ghosts.Load() != before {
-		t.Error("twice as many ghosts as required are reallocated")
+		t.Error("twice as many ghosts as required are dropped")
 	}
 	if c.SetCapacity((int64(len(*before))/2 - 1) * ghostShare); s.ghosts.Load() == before {
 		t.Error("more than twice as many ghosts as required are kept")
 	}
+	s.bytes.Store(s.capacity.Load() - s.capacity.Load()/8 - 1)
+	if s.ghosts.Store(nil); s.makeGhosts() != nil {
+		t.Error("a shard that is not nearly full has ghosts")
+	}
 }
 
-// TestGhostsOfHugeCapacity checks that a capacity that stands for no limit does not take memory in
-// proportion.
+// TestGhostsOfHugeCapacity checks that a capacity that stands for no limit takes no memory before
+// the cache fills, whether it is the first one or a later one.
 func TestGhostsOfHugeCapacity(t *testing.T) {
-	var s cacheShard
-	s.capacity.Store(math.MaxInt64)
-	s.resizeGhosts()
-	if n := len(*s.ghosts.Load()); n < maxGhosts || n > 2*maxGhosts {
-		t.Errorf("%d ghost entries, bound %d", n, maxGhosts)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	c, x := NewBlockCache(math.MaxInt64), emptyIndex(1)
+	small := NewBlockCache(minShardBytes)
+	small.SetCapacity(math.MaxInt64)
+	for _, c := range []*BlockCache{c, small} {
+		if !c.admit(x, 0) {
+			t.Error("an empty cache does not admit a block")
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 1<<20 {
+		t.Errorf("two empty caches take %d bytes", n)
 	}
 }
 
@@ -598,5 +615,51 @@ func TestBlockLargerThanCache(t *testing.T) {
 	}
 	if n := io.Load().Reads; n != 1 {
 		t.Errorf("100 lookups in one block with one buffer read it %d times", n)
+	}
+}
+
+// TestUncachedBlocksAreNotCopied checks that a block that the cache cannot hold, because it is too
+// large or because the table has been released, is not copied for the cache.
+func TestUncachedBlocksAreNotCopied(t *testing.T) {
+	const size, reads = 2 << 20, 8
+	value := string(make([]byte, size))
+	data, _ := buildTable(t, []kv{{"a", 1, KindSet, value}, {"b", 1, KindSet, value}}, nil)
+	for _, tt := range []struct {
+		desc     string
+		capacity int64
+		release  bool
+	}{
+		{"larger than a shard", 8 << 20, false},
+		{"of a released table", maxShards << 20, true},
+	} {
+		r := openTable(t, data, &ReaderOptions{Cache: NewBlockCache(tt.capacity)})
+		if tt.release {
+			r.Release()
+		}
+		var buf Buffer
+		it := r.NewIter(nil)
+		read := func(key string) {
+			_, _, _, found, err := r.GetIn(&buf, []byte(key), base.MaxSequence)
+			if err != nil || !found {
+				t.Fatal(key, found, err)
+			}
+			if !it.SeekGE(kv{key: key, seq: base.MaxSequence, kind: KindSet}.ikey()) {
+				t.Fatal(key, it.Err())
+			}
+		}
+		read("a")
+		read("b")
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for range reads / 2 {
+			read("a")
+			read("b")
+		}
+		runtime.ReadMemStats(&after)
+		if n := after.TotalAlloc - before.TotalAlloc; n > size {
+			t.Errorf("%s: %d lookups and seeks have allocated %d bytes", tt.desc, reads, n)
+		}
+		buf.Release()
+		it.Close()
 	}
 }

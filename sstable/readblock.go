@@ -175,9 +175,12 @@ func (r *Reader) fetchDataBlock(h Handle, buf *Buffer) (*bufferMem, error) {
 	return m, nil
 }
 
-// keepBlock adds a copy of b, which is data block i, to the cache and returns it. cached is false if
-// the cache has no room for the block.
+// keepBlock adds a copy of b, which is data block i, to the cache and returns it. cached is false
+// if the cache does not take the block; kept may then be b itself.
 func (r *Reader) keepBlock(x *index, i int, b *block) (kept *block, cached bool) {
+	if r.cache.refuses(x, i, len(b.data)) {
+		return b, false
+	}
 	var before []byte
 	var bufs [2]separatorBuf
 	if i > 0 {

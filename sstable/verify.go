@@ -219,7 +219,11 @@ func (v *verifier) dataBlock(i int) error {
 			v.probe(userKey)
 			v.probeRange(userKey)
 			if v.prefix != nil {
-				prefixesFrom(0, v.prefix, userKey, v.probe)
+				shared := 0 // prefixes up to this length have been probed for the last key
+				if v.last != nil {
+					shared = base.CommonPrefix(base.UserKey(v.last), userKey)
+				}
+				prefixesFrom(shared, v.prefix, userKey, v.probe)
 			}
 		}
 		v.seen.note(key, seq, kind, e.end-e.value)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/siftdb/sift/filter"
@@ -112,4 +113,48 @@ func TestShortKeys(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestVerifyHashesPrefixesOnce checks that Verify probes a prefix that neighboring keys share only
+// once: with an EachPrefix, keys of many delimiters would otherwise take time in proportion to the
+// square of their length.
+func TestVerifyHashesPrefixesOnce(t *testing.T) {
+	const keys, depth = 50, 60
+	var list []kv
+	for i := range keys {
+		list = append(list, kv{strings.Repeat("/", (i+1)*depth), 1, KindSet, ""})
+	}
+	policy := &countedPolicy{Policy: filter.Bloom(10)}
+	data, _ := buildTable(t, list, &WriterOptions{Filter: policy, Prefix: EachPrefix('/')})
+	r := openTable(t, data, &ReaderOptions{Policies: []filter.Policy{policy}})
+	if r.PrefixFilter() == "" {
+		t.Fatal("the filter contains no prefixes")
+	}
+	if err := r.Verify(t.Context(), func(err error) { t.Error(err) }); err != nil {
+		t.Fatal(err)
+	}
+	if want := keys + keys*depth; policy.probes != want {
+		t.Errorf("%d probes for %d keys and %d prefixes", policy.probes, keys, keys*depth)
+	}
+}
+
+// countedPolicy counts the probes of its filters.
+type countedPolicy struct {
+	filter.Policy
+	probes int
+}
+
+func (p *countedPolicy) Open(units [][]byte) (filter.Reader, error) {
+	r, err := p.Policy.Open(units)
+	return &countedReader{r, p}, err
+}
+
+type countedReader struct {
+	filter.Reader
+	policy *countedPolicy
+}
+
+func (r *countedReader) MayContain(k filter.Key) bool {
+	r.policy.probes++
+	return r.Reader.MayContain(k)
 }
