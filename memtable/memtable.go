@@ -149,7 +149,7 @@ func (m *Memtable) Find(hash uint64, userKey []byte, seq uint64) (value []byte, 
 // The value aliases the memtable, whose memory is never changed or reused: it remains valid, and
 // must not be modified. Get does not allocate, except when it first sorts the entries.
 func (m *Memtable) Get(userKey []byte, seq uint64) (value []byte, kind base.Kind, entrySeq uint64, found bool) {
-	n := m.inOrder().seekGE(userKey, base.Trailer(seq, base.KindSeek))
+	n := m.inOrder().seekGE(userKey, base.Trailer(min(seq, base.MaxSequence), base.KindSeek))
 	if n == 0 || string(m.list.userKey(n)) != string(userKey) {
 		return nil, 0, 0, false
 	}

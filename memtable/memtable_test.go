@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -784,5 +785,19 @@ func TestTombstoneValue(t *testing.T) {
 	add(t, m, 1, base.KindDelete, key, []byte("value"))
 	if value, kind, _, found := m.Find(xxhash.Sum64(key), key, 1); string(value) != "value" || kind != base.KindDelete || !found {
 		t.Errorf("%q, kind %d, %t", value, kind, found)
+	}
+}
+
+// TestSequencesBeyondTheMaximum checks that a lookup at a number above all sequence numbers, which
+// have 56 bits, finds the newest entry.
+func TestSequencesBeyondTheMaximum(t *testing.T) {
+	m := New(1 << 12)
+	add(t, m, 5, base.KindSet, []byte("k"), []byte("old"))
+	add(t, m, 7, base.KindSet, []byte("k"), []byte("new"))
+	const most = base.MaxSequence
+	for _, seq := range []uint64{7, most, most + 1, most + 6, 1 << 60, math.MaxUint64} {
+		if v, _, at, ok := m.Get([]byte("k"), seq); !ok || at != 7 || string(v) != "new" {
+			t.Errorf("Get at %d: %q at %d, found: %t", seq, v, at, ok)
+		}
 	}
 }
