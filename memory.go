@@ -61,7 +61,8 @@ func (o *Options) resolveMemory(limit, space int64) {
 // spareMemory returns the part of Memory for filters, indexes and a growing block cache: what the
 // memtables and CacheBytes leave. Like Memory, it includes the heap's garbage.
 func (o *Options) spareMemory() int64 {
-	fixed := fullMemtables*memtableMemory(int64(o.MemtableBytes)) + max(o.CacheBytes, 0)
+	cache := min(max(o.CacheBytes, 0), o.Memory/gcFactor) // no limit, a huge size, would overflow
+	fixed := fullMemtables*memtableMemory(int64(o.MemtableBytes)) + cache
 	return max(o.Memory-gcFactor*fixed, o.Memory/4)
 }
 

@@ -265,3 +265,20 @@ func TestCheckpointCache(t *testing.T) {
 		t.Errorf("the cache had %d bytes and has %d, with filters of %d", before, after, db.filters.HeldBytes())
 	}
 }
+
+// TestSpareMemoryOfHugeCache checks that a cache larger than Memory, even one without a limit,
+// leaves a quarter of Memory to filters and indexes.
+func TestSpareMemoryOfHugeCache(t *testing.T) {
+	for _, memory := range []int64{1 << 30, math.MaxInt64} {
+		for _, cache := range []int64{memory, 1<<62 + memory/2, 3 << 61, math.MaxInt64} {
+			o := &Options{Memory: memory, CacheBytes: cache, BlockCache: NewBlockCache(0)}
+			r, err := o.resolve()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := r.spareMemory(); n != memory/4 {
+				t.Errorf("a cache of %d bytes leaves %d of %d", cache, n, memory)
+			}
+		}
+	}
+}

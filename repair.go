@@ -1,6 +1,8 @@
 package sift
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +14,7 @@ import (
 	"github.com/siftdb/sift/internal/compact"
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/merge"
+	"github.com/siftdb/sift/internal/vfs"
 	"github.com/siftdb/sift/internal/wal"
 	"github.com/siftdb/sift/memtable"
 	"github.com/siftdb/sift/sstable"
@@ -33,10 +36,10 @@ type RepairReport struct {
 
 // Repair rebuilds a database from the readable parts of its tables and logs. It writes new tables
 // and a new MANIFEST, and moves the old files to the directory "lost" below dir, so that nothing is
-// destroyed. It holds the contents of the logs in memory, has all tables open at the same time, and
-// cannot be canceled. dir needs space for old and new files, and for a second copy of the old ones
-// if the file system has no hard links. A crash at any moment leaves a database that is repaired or
-// can be repaired, with each old file in dir or in lost. o is as for Open.
+// destroyed. It holds the contents of the logs in memory, and cannot be canceled. dir needs space
+// for old and new files, and for a second copy of the old ones if the file system has no hard
+// links. A crash at any moment leaves a database that is repaired or can be repaired, with each old
+// file in dir or in lost. o is as for Open.
 //
 // Repair returns ErrReadOnly if o.ReadOnly is set, and ErrLocked and ErrNotExist like Open. It
 // returns ErrUnsupported, and has changed nothing, if the MANIFEST is that of another program, such
@@ -317,14 +320,9 @@ func (r *repairer) readTable(name string) error {
 		r.drop(fmt.Errorf("%w: %s has %d bytes, %d according to the MANIFEST: ignoring the others", ErrCorruption, path, size, want))
 		size = want
 	}
-	f, err := r.db.fs.Open(path)
-	if err != nil {
-		return err
-	}
-	r.open = append(r.open, f)
-	reader, err := sstable.NewReader(f, size, &sstable.ReaderOptions{Path: path, IgnoreFilter: true})
-	if err != nil {
-		if errors.Is(err, ErrCorruption) || errors.Is(err, ErrUnsupported) {
+	t := &repairTable{fs: r.db.fs, path: path, size: size, drop: r.drop}
+	if err := t.open(); err != nil {
+		if isFinal(err) {
 			r.drop(err)
 			return nil
 		}
@@ -332,8 +330,119 @@ func (r *repairer) readTable(name string) error {
 	}
 	r.report.Tables++
 	r.bytes += size
-	r.inputs = append(r.inputs, reader.NewIter(&sstable.IterOptions{DontFillCache: true, Readahead: true, CheckOrder: true, SkipDamaged: r.drop}))
+	r.inputs = append(r.inputs, t)
+	return t.Close()
+}
+
+// repairTable is an iterator over the readable entries of a table, for First and Next. The table is
+// open, and its blocks take memory, only between its first and its last entry: most tables do not
+// overlap, so few are open at the same time. Before that the iterator has a copy of the first key.
+type repairTable struct {
+	base.Iterator // over the open table; nil: it is not open
+	fs            vfs.FS
+	path          string
+	size          int64
+	drop          func(error)
+	file          vfs.File
+	first         []byte // the key of the first entry, while the iterator is there
+	err           error
+}
+
+// open opens the table, which is not open.
+func (t *repairTable) open() error {
+	f, err := t.fs.Open(t.path)
+	if err != nil {
+		return err
+	}
+	r, err := sstable.NewReader(f, t.size, &sstable.ReaderOptions{Path: t.path, IgnoreFilter: true})
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	skip := func(err error) {
+		if t.first == nil { // else First has reported it
+			t.drop(err)
+		}
+	}
+	t.file = f
+	t.Iterator = r.NewIter(&sstable.IterOptions{
+		DontFillCache: true, Readahead: t.first != nil, CheckOrder: true, SkipDamaged: skip,
+	})
 	return nil
+}
+
+// reopen opens the table at its first entry.
+func (t *repairTable) reopen() {
+	if t.Iterator != nil || t.err != nil {
+		return
+	}
+	if t.err = t.open(); t.err != nil {
+		return
+	}
+	if !t.Iterator.First() || !bytes.Equal(t.Iterator.Key(), t.first) {
+		t.err = cmp.Or(t.Iterator.Err(), error(fmt.Errorf("%s: the first entry has changed", t.path)))
+	}
+}
+
+// First moves to the first entry, and closes the table again.
+func (t *repairTable) First() bool {
+	t.first = nil
+	if t.err = t.open(); t.err != nil {
+		return false
+	}
+	ok := t.Iterator.First()
+	if ok {
+		t.first = bytes.Clone(t.Iterator.Key())
+	}
+	t.err = errors.Join(t.Iterator.Err(), t.Close())
+	return ok && t.err == nil
+}
+
+// Next moves to the next entry, and closes the table at its end.
+func (t *repairTable) Next() bool {
+	t.reopen()
+	t.first = nil
+	if t.err != nil {
+		return false
+	}
+	if t.Iterator.Next() {
+		return true
+	}
+	t.err = errors.Join(t.Iterator.Err(), t.Close())
+	return false
+}
+
+// Valid reports whether the iterator is at an entry.
+func (t *repairTable) Valid() bool {
+	return t.err == nil && (t.first != nil || t.Iterator != nil && t.Iterator.Valid())
+}
+
+// Key returns the encoded internal key.
+func (t *repairTable) Key() []byte {
+	if t.first != nil {
+		return t.first
+	}
+	return t.Iterator.Key()
+}
+
+// Value returns the value, or nil if the table cannot be opened again: Next then fails.
+func (t *repairTable) Value() []byte {
+	if t.reopen(); t.err != nil {
+		return nil
+	}
+	return t.Iterator.Value()
+}
+
+// Err returns the error that stopped the last move, or nil.
+func (t *repairTable) Err() error { return t.err }
+
+// Close closes the table if it is open.
+func (t *repairTable) Close() error {
+	if t.Iterator == nil {
+		return nil
+	}
+	err := errors.Join(t.Iterator.Close(), t.file.Close())
+	t.Iterator, t.file = nil, nil
+	return err
 }
 
 // seqTracker is an iterator that records the highest sequence number of its entries.
