@@ -172,7 +172,7 @@ func DecodeEdit(src []byte) (*Edit, error) {
 			e.Added = append(e.Added, AddedTable{int(level), t})
 		default:
 			if c.Err() == nil {
-				return nil, fmt.Errorf("unknown field, tag %d: %w", tag, base.ErrUnsupported)
+				return nil, fmt.Errorf("unknown field, tag %d, as pebble or RocksDB may write: %w", tag, base.ErrUnsupported)
 			}
 		}
 	}

@@ -15,7 +15,6 @@ type Writer struct {
 	file vfs.File
 	log  *record.Writer
 	base int64 // the size of the state that it began with
-	buf  []byte
 	err  error
 }
 
@@ -60,8 +59,7 @@ func (w *Writer) Append(e *Edit) error {
 	if w.err != nil {
 		return w.err
 	}
-	w.buf = e.appendTo(w.buf[:0])
-	err := w.log.Append(w.buf)
+	err := w.log.Append(e.appendTo(nil))
 	if err == nil {
 		err = w.file.Sync()
 	}

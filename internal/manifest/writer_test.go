@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -196,6 +197,36 @@ func TestCreateFails(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A Writer does not keep the state that it has written: with long keys it is large.
+func TestCreateKeepsNoMemory(t *testing.T) {
+	long := strings.Repeat("k", 1<<20)
+	v := new(Version)
+	for i := range 16 {
+		smallest := key(fmt.Sprintf("%02d%s", i, long), 1)
+		v.Levels[1] = append(v.Levels[1], meta(uint64(i+2), smallest, smallest))
+	}
+	before := heapBytes()
+	w, _, err := Create(vfs.OS, t.TempDir(), 100, &State{Version: v, NextFile: 101})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kept := heapBytes() - before; kept > 8<<20 {
+		t.Errorf("%d bytes in memory after a state of %d bytes", kept, w.Base())
+	}
+	runtime.KeepAlive(v)
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// heapBytes returns the size of the live heap.
+func heapBytes() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
 
 func TestAppendFailureSticks(t *testing.T) {

@@ -33,7 +33,15 @@ func TestAlloc(t *testing.T) {
 	if Free(b); mappings(t) >= before {
 		t.Error("nothing was unmapped")
 	}
-	if b := Alloc(math.MaxInt); b != nil {
+	const most = 3 // on 32-bit systems one of this size may fit, but not three
+	blocks := 0
+	for range most {
+		if b := Alloc(math.MaxInt); b != nil {
+			blocks++
+			defer Free(b)
+		}
+	}
+	if blocks == most {
 		t.Error("more memory than there are addresses")
 	}
 }
