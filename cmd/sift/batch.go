@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/siftdb/sift"
 )
@@ -169,6 +170,8 @@ func (c *batchCmd) add(s *script, line []byte) error {
 	command, args := string(words[0]), words[1:]
 	want := map[string]int{"put": 2, "delete": 1, "delete-range": 2}[command]
 	switch {
+	case want == 0 && strings.Contains(command, " "):
+		return fmt.Errorf("%q is none of put, delete and delete-range; tabs separate the fields", command)
 	case want == 0:
 		return fmt.Errorf("%q is none of put, delete and delete-range", command)
 	case len(args) != want:

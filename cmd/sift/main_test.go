@@ -196,6 +196,7 @@ func TestStories(t *testing.T) {
 			{args: "batch --hex DB", stdin: "put\t00ff\t0A\ndelete\t62\n"},
 			{args: "scan --hex DB", out: "00ff\t0a\n63\t\n"},
 			{args: "batch DB", stdin: "put\tx\t1\nset\ty\t1\n", err: `sift: line 2: "set" is none of put, delete and delete-range`},
+			{args: "batch DB", stdin: "put x 1\n", err: `sift: line 1: "put x 1" is none of put, delete and delete-range; tabs separate the fields`},
 			{args: "batch DB", stdin: "put\tx\t1\ndelete-range\ta\n", err: "sift: line 2: delete-range takes 2 arguments, separated by tabs, got 1"},
 			{args: "batch DB", stdin: "delete-range\ta\t\\q\n", err: `sift: line 1: bound: unknown escape: a backslash before "q"`},
 			{args: "batch DB", stdin: "put\tx\t1\nput\ty\n", err: "sift: line 2: put takes 2 arguments, separated by tabs, got 1"},
