@@ -670,3 +670,26 @@ func TestBuildFiltersUnderLimit(t *testing.T) {
 		t.Errorf("%d of %d filters are usable", r.Filters, r.Tables)
 	}
 }
+
+// TestBuildFiltersUnreadable checks that BuildFilters returns the error if it cannot read a filter that
+// is not in memory.
+func TestBuildFiltersUnreadable(t *testing.T) {
+	faulty := vfstest.Inject(vfstest.NewMem())
+	o := uncached(faulty)
+	o.FilterMemory = 1 // no filter is loaded
+	db := mustOpen(t, "db", o)
+	defer mustClose(t, db)
+	loadKeys(t, db, 1000)
+	if err := db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	db.Tables() // loads the tables
+	faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool { return op.Kind == vfstest.OpReadAt }})
+	if n, err := db.BuildFilters(context.Background()); !errors.Is(err, syscall.EIO) {
+		t.Errorf("BuildFilters rewrites %d tables, and returns %v", n, err)
+	}
+	faulty.SetFaults()
+	if _, err := db.BuildFilters(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
