@@ -10,7 +10,7 @@ import (
 )
 
 // lockDirs are the packages whose unlocks are moved.
-var lockDirs = []string{".", "internal/epoch", "internal/filecache", "internal/filtermem", "internal/gap", "internal/wal", "memtable", "sstable"}
+var lockDirs = []string{".", "internal/epoch", "internal/filecache", "internal/filtermem", "internal/gap", "internal/groupcommit", "internal/wal", "memtable", "sstable"}
 
 // concurrent are the tests of torture that run calls against each other, and rootConcurrent matches
 // those of the root package, which has many others.
