@@ -49,7 +49,7 @@ func (b *Batch) Len() int { return int(b.count) }
 func (b *Batch) Size() int { return len(b.data) }
 
 // Err returns an error that matches ErrBatchTooLarge if the batch has rejected an operation, else
-// nil. Write then returns the same error; Len and Ops count only the operations before that one.
+// nil. Write then returns the same error; Len, Ops and Dump cover only the operations before it.
 func (b *Batch) Err() error { return b.err }
 
 // Reset empties the batch, clears Err, and keeps the memory for reuse, however much it is.

@@ -233,3 +233,24 @@ func TestBatchSize(t *testing.T) {
 		t.Errorf("only %d batches accept 260 bytes", accepted)
 	}
 }
+
+// TestGroupWithinMemtable checks that a group of writes that each fit into a memtable of the size that
+// Options.Memory provides for does not need a larger one, and that a larger batch is a group by itself.
+func TestGroupWithinMemtable(t *testing.T) {
+	db := mustOpen(t, "db", &Options{FS: vfstest.NewMem(), Memory: 16 << 20})
+	defer mustClose(t, db)
+	var small, large Batch
+	small.Put([]byte("k"), make([]byte, 100<<10))
+	large.Put([]byte("k"), make([]byte, 2*db.opts.MemtableBytes))
+	waiting := make([]*commit, 100)
+	for i := range waiting {
+		waiting[i] = &commit{batch: &small}
+	}
+	if n := db.commit.take(waiting); n < 2 || n*small.room > db.opts.MemtableBytes {
+		t.Errorf("a group of %d batches takes %d bytes, and a memtable has %d", n, n*small.room, db.opts.MemtableBytes)
+	}
+	waiting[0] = &commit{batch: &large}
+	if n := db.commit.take(waiting); n != 1 {
+		t.Errorf("a large batch is in a group of %d", n)
+	}
+}

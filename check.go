@@ -31,10 +31,12 @@ type CheckReport struct {
 
 // Check reads the whole database in dir and calls fault, which must not be nil, on the caller's
 // goroutine, for each fault. It verifies all checksums, the order of the entries in each table, the
-// key ranges in the MANIFEST, the levels, that each table's filter has no false negatives, and that
-// a lookup of each key finds what a scan finds. It takes the lock like a read-only Open, and
-// changes nothing, except that it may create a missing LOCK file. It returns an error only if it
-// cannot continue, such as ctx.Err(), ErrLocked or ErrNotExist; faults are not errors.
+// key ranges in the MANIFEST, that tables below level 0 do not overlap, that each table's filter
+// has no false negatives, and, if all tables are intact, that a lookup of each key finds what a
+// scan finds. o is as for Open; without o.Logger, nothing is logged. Check takes the lock like a
+// read-only Open, and changes nothing, except that it may create a missing LOCK file. It returns an
+// error only if it cannot continue, such as ctx.Err(), ErrLocked or ErrNotExist; faults are not
+// errors.
 func Check(ctx context.Context, dir string, o *Options, fault func(error)) (report CheckReport, err error) {
 	opts, err := o.resolve()
 	if err != nil {
@@ -91,7 +93,7 @@ type checker struct {
 func (c *checker) run(ctx context.Context) error {
 	c.report.Logs = c.d.recovery.Logs
 	for _, err := range c.d.recovery.Torn {
-		c.report.Notes = append(c.report.Notes, fmt.Sprintf("%v; an open for writing drops what follows, while Repair keeps what can be read of it", err))
+		c.report.Notes = append(c.report.Notes, fmt.Sprintf("%v; opening for writing drops what follows, while Repair keeps what is readable", err))
 	}
 	if c.d.filterKeyErr != nil {
 		c.fault(c.d.filterKeyErr)
@@ -152,7 +154,7 @@ func (c *checker) orphans() {
 	for _, name := range names {
 		kind, num, ok := manifest.ParseName(name)
 		if ok && (kind == manifest.KindTemp || (kind == manifest.KindTable || kind == manifest.KindTableSST) && !named[num]) {
-			c.report.Notes = append(c.report.Notes, fmt.Sprintf("%s: not named by the MANIFEST; the next open for writing removes it", filepath.Join(c.d.dir, name)))
+			c.report.Notes = append(c.report.Notes, fmt.Sprintf("%s: not named by the MANIFEST; opening for writing removes it", filepath.Join(c.d.dir, name)))
 		}
 	}
 }

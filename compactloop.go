@@ -222,7 +222,7 @@ func (d *DB) runAutomatic(ctx context.Context, plan *compact.Plan) {
 	if retry { // the other levels that have failed come next
 		d.failedLevels = [manifest.NumLevels]bool{}
 	}
-	d.failedLevels[plan.Level] = true
+	d.failedLevels[plan.Level], d.damagedLevels[plan.Level] = true, isFinal(err)
 	d.failure(&b.compacting, fmt.Sprintf("compaction of level %d", plan.Level), err)
 }
 
@@ -231,6 +231,7 @@ func (d *DB) runStep(ctx context.Context, j *job) {
 	stepCtx, cancel := context.WithCancel(j.ctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
+	drops := d.state.Load().drops
 	last, err := j.step(stepCtx)
 	succeeded := err == nil // even if the caller has given up meanwhile
 	switch {
@@ -244,6 +245,9 @@ func (d *DB) runStep(ctx context.Context, j *job) {
 		j.running = false
 		if succeeded {
 			b.compactErr = nil // a failed compaction may succeed now
+		}
+		if d.state.Load().drops != drops { // the damaged tables may be gone
+			b.compacting.early, b.compacting.due = time.Time{}, time.Time{}
 		}
 		if err != nil || last {
 			b.finish(j, err)

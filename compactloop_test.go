@@ -705,3 +705,51 @@ func TestFailedLevelWaitsBesideOthers(t *testing.T) {
 		t.Errorf("the compaction of level 1 failed %d times within its pause of an hour", n)
 	}
 }
+
+// TestDamageIsRetriedRarely checks that a compaction that fails because of damage, which would
+// rewrite the same tables each time, is retried less and less often, even if writes ask for it.
+func TestDamageIsRetriedRarely(t *testing.T) {
+	o := withDamagedLevel(t)
+	var failed atomic.Int64
+	o.Events.Failed = func(err error) {
+		if strings.HasPrefix(err.Error(), "compacting level") {
+			failed.Add(1)
+		}
+	}
+	o.retryDelay = time.Millisecond
+	db := mustOpen(t, "db", o)
+	defer mustClose(t, db)
+	for begin := time.Now(); time.Since(begin) < time.Second; time.Sleep(time.Millisecond) {
+		db.bg.mu.Lock()
+		db.bg.retrySoon(&db.bg.compacting)
+		db.bg.mu.Unlock()
+	}
+	if n := failed.Load(); n == 0 || n > 15 { // 1, 2, 4, ... ms; without the longer pause some hundred
+		t.Errorf("a compaction of damaged tables failed %d times in a second", n)
+	}
+}
+
+// TestDamageDelaysNoOtherRetry checks that a level that the disk has failed does not wait for the
+// long pause of a damaged one.
+func TestDamageDelaysNoOtherRetry(t *testing.T) {
+	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
+	defer mustClose(t, db)
+	err := db.do(context.Background(), func(context.Context) (last bool, err error) {
+		r := &db.bg.compacting
+		r.failed = 20
+		db.failedLevels[0], db.failedLevels[1], db.damagedLevels[1] = true, true, true
+		db.failure(r, "a test", ErrCorruption)
+		if wait := time.Until(r.due); wait > maxRetryFactor*retryDelay {
+			t.Errorf("beside a level that may succeed soon, the pause is %v", wait)
+		}
+		db.failedLevels[0] = false
+		db.failure(r, "a test", ErrCorruption)
+		if wait := time.Until(r.due); wait < time.Minute {
+			t.Errorf("with damage only, the pause is %v", wait)
+		}
+		return true, nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}

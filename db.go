@@ -1,13 +1,13 @@
 // Package sift is a small LevelDB-compatible key-value store that almost never reads the disk for
 // an absent key. Every table has one filter over all its keys. The filters stay in memory, and a
 // lookup probes them, on every level, before it reads a block. A lookup of an absent key usually
-// costs a hash and a few cache lines per level.
+// costs one hash, and a few cache lines per level.
 //
 // The directory on disk is a LevelDB database: LevelDB and goleveldb open it, and sift
 // opens theirs.
 //
 // Keys and values are byte strings, possibly empty; nil is the empty string, except as a
-// bound, where it means no bound. Keys are ordered bytewise. There are no comparators, merge
+// bound, where it means no bound. Keys are ordered bytewise. There are no custom comparators, merge
 // operators or column families. Batch documents the maximum length of keys and values.
 //
 // sift does not retain slices that are passed to it. Slices returned by Get, Lookup and
@@ -47,17 +47,20 @@ import (
 
 // This file has all exported methods of DB. Their implementation is in:
 //
-//	open        open.go, recover.go, table.go, tableload.go, and internal/wal (replay)
-//	read        snapshot.go, read.go, readmany.go, iter.go, iteropen.go, iterwalk.go,
-//	            iterprefix.go, hasrange.go
+//	open        open.go, recover.go, recoverlevels.go, table.go, tableload.go, filterkey.go, and
+//	            internal/wal (replay)
+//	read        snapshot.go, read.go, readmany.go, iter.go, iteropen.go, iterwalk.go, walkahead.go,
+//	            iterprefix.go, hasrange.go, approximate.go
 //	write       write.go (group commit), writestall.go, ingest.go, and internal/wal (the log)
-//	transact    tx.go, transact.go, txjoint.go
+//	transact    tx.go, transact.go, txjoint.go, txreads.go, txown.go, txcheck.go, txrecent.go
 //	delete      deleterange.go, compactdeletions.go (compactions that drop tombstones)
 //	flush       flush.go, tablewrite.go
-//	compact     compactloop.go, compact.go, background.go (waiting), retry.go, and internal/compact
+//	compact     compactloop.go, compact.go, tablesearch.go, background.go (waiting), retry.go, and
+//	            internal/compact
 //	record      version.go (edits of the MANIFEST), obsolete.go, cleaner.go (files that are removed)
-//	memory      memory.go, filterplan.go, and internal/filtermem
-//	maintain    checkpoint.go, check.go, repair.go
+//	memory      memory.go, filterplan.go, garbage.go, and internal/filtermem
+//	inspect     metrics.go, counters.go
+//	maintain    checkpoint.go
 
 // DB is an open database, from Open or OpenMemory. It is safe for concurrent use, even during
 // Close. After Close, methods return ErrClosed (or ErrReadOnly, ErrBatchTooLarge or ctx.Err(), if
@@ -117,8 +120,9 @@ type DB struct {
 	noDeletions   *manifest.Version // a version without tables of mostly tombstones; guarded by bg.mu
 	deletionsWait atomic.Bool       // such a table may be waiting for the end of a snapshot
 
-	pointers     [manifest.NumLevels][]byte // current manifestPointers; used only by the compacting goroutine
-	failedLevels [manifest.NumLevels]bool   // their last compaction failed; used only by the compacting goroutine
+	pointers      [manifest.NumLevels][]byte // current manifestPointers; used only by the compacting goroutine
+	failedLevels  [manifest.NumLevels]bool   // their last compaction failed; used only by the compacting goroutine
+	damagedLevels [manifest.NumLevels]bool   // of failedLevels, those whose compaction found damage; used likewise
 }
 
 // latest stands for the newest visible sequence number.
@@ -256,8 +260,8 @@ func (d *DB) HasRanges(ranges []KeyRange) (has []bool, err error) { return d.has
 
 // NewIter returns an iterator over the current state, which the caller must close. o may be nil;
 // NewIter copies it. It returns ErrClosed after Close. Other errors are those of Get, without
-// ErrNotFound; NewIter or Iter.Err returns them. After many writes in random order,
-// an iterator's first move sorts them, which may take tens of milliseconds.
+// ErrNotFound; NewIter or Iter.Err returns them. If an iterator is the first to read a memtable
+// with many keys in random order, its first move sorts them, which may take tens of milliseconds.
 func (d *DB) NewIter(o *IterOptions) (*Iter, error) {
 	it, err := d.openIter(o, latest, nil)
 	if it == nil && err == nil {
@@ -325,9 +329,9 @@ func (d *DB) writePooled(b *Batch, o *WriteOptions) error {
 // the batch; the caller can then modify it, Reset it, or write it again. An empty batch is not
 // written, and syncs nothing: to make earlier writes with NoSync durable, call Flush. Write may
 // wait while flushes or compactions are behind (see Options.L0Tables), and while an Ingest runs.
-// Where keys are deleted in ascending order right after a range without keys, one write in 128
-// deletions also reads the blocks of the deleted keys, so that iterators can skip them; these reads
-// stop after about a second in all if no iterator does.
+// If keys are deleted in ascending order, right after a range without keys, a write also reads the
+// blocks of the deleted keys after every 128 deletions, so that iterators can skip them. If no
+// iterator does, these reads stop once they have taken about a second in all.
 //
 // Write returns ErrBatchTooLarge, with nothing written, if the batch is too large;
 // ErrTryAgain, with nothing written, if there is no room for it at the moment; ErrReopen if
@@ -501,8 +505,9 @@ func (d *DB) Metrics() Metrics {
 	return d.metrics()
 }
 
-// Tables returns the metrics of all tables, by level and in the order of the level. It loads
-// tables that have not been loaded since Open. It returns nil if the database is closed.
+// Tables returns the metrics of all tables, level by level: in level 0 the newest table first, in
+// other levels in key order. It loads tables that have not been loaded since Open. It returns nil
+// if the database is closed.
 func (d *DB) Tables() []TableMetrics {
 	return d.tables()
 }
@@ -510,7 +515,7 @@ func (d *DB) Tables() []TableMetrics {
 // PlanFilters returns how a filter memory budget, in bytes, would be spent if lookups of absent
 // keys were spread evenly over all keys. A budget of 0 or less is that of no filters. It loads
 // tables that have not been loaded since Open, and changes nothing else. It returns ErrClosed after
-// Close, and no other error: if a table cannot be loaded, the error is in its Err.
+// Close, and no other error: if a table cannot be loaded, the Err of its PlannedTable says why.
 func (d *DB) PlanFilters(budget int64) (FilterPlan, error) {
 	return d.planFilters(budget)
 }

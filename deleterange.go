@@ -166,7 +166,8 @@ func (r *rangeDeletion) within(meta *manifest.TableMeta) bool {
 }
 
 // load loads the tables within the range: their properties tell whether they may be dropped. It
-// tries each of them once. more reports that it has to continue in another step.
+// tries each of them once, and again in a later step if the disk could not read it for now. more
+// reports that it has to continue in another step.
 func (r *rangeDeletion) load(ctx context.Context, version *manifest.Version) (more bool, err error) {
 	_, _, more, err = r.tables.next(ctx, version, 0, func(_ int, meta *manifest.TableMeta) (bool, error) {
 		if r.within(meta) {
@@ -258,8 +259,9 @@ func (r *rangeDeletion) find(ctx context.Context, version *manifest.Version, dro
 		if t>>8 > r.seq || have && bytes.Equal(userKey, last) {
 			continue
 		}
+		first := !have
 		last, have = append(last[:0], userKey...), true
-		if r.size > maxFoundBytes || enough {
+		if !first && (r.size > maxFoundBytes || enough) { // each step gets past a key
 			r.at = bytes.Clone(userKey)
 			return r.keys.Len() > 0, r.keys.Len() == 0, nil
 		}

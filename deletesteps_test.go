@@ -137,3 +137,23 @@ func TestDeleteRangeSteps(t *testing.T) {
 		t.Errorf("there are keys left: %t, %v", has, err)
 	}
 }
+
+// TestDeleteRangePassesLargeValue checks that a step gets past a key whose newer value alone is more
+// than a step reads.
+func TestDeleteRangePassesLargeValue(t *testing.T) {
+	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
+	defer mustClose(t, db)
+	key := []byte("key")
+	put := func(n int) {
+		if err := errors.Join(db.Put(key, make([]byte, n), NoSync), db.Flush()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(1)
+	seq := db.visible.Load()
+	put(maxSearchBytes + 1)
+	r := rangeDeletion{db: db, from: key, at: key, began: seq, seq: seq}
+	if found, more, err := r.find(context.Background(), db.state.Load().version, nil); !found || more || err != nil {
+		t.Errorf("found %t, more %t, %v", found, more, err)
+	}
+}

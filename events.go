@@ -20,9 +20,9 @@ type Events struct {
 	Stalled func(StallEvent)
 	// Failed: a flush or compaction failed and will be retried; the log or the MANIFEST
 	// failed and the database takes no more writes; a table that was loaded in the background
-	// after Open is unreadable, or its filter unusable; or Open found a torn end of the
-	// MANIFEST. Errors about damage match ErrCorruption. It is not called for errors that a
-	// read returns.
+	// after Open is unreadable, or its filter unusable; the filter of a new table could not be
+	// built; or Open found a torn end of the MANIFEST. Errors about damage match ErrCorruption. It
+	// is not called for errors that a read returns.
 	Failed func(error)
 }
 
@@ -37,8 +37,8 @@ type FlushEvent struct {
 type CompactionEvent struct {
 	From, To int    // levels; the same if tables were rewritten in place
 	Moved    bool   // a table was moved to the next level unchanged; Read, Written and Took are 0
-	Inputs   int    // tables read
-	Outputs  int    // tables written
+	Inputs   int    // tables read; 1 if Moved
+	Outputs  int    // tables written; 1 if Moved
 	Read     uint64 // bytes
 	Written  uint64 // bytes
 	Took     time.Duration
@@ -68,7 +68,7 @@ func (e *Events) failed(err error) {
 	}
 }
 
-// slowed records that a write was delayed.
+// slowed records that a write is about to be delayed by t.
 func (d *DB) slowed(t time.Duration) {
 	d.stats.slowed(t)
 	if d.opts.Events.Stalled != nil {

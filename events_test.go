@@ -212,3 +212,30 @@ func TestEventsWithoutLocks(t *testing.T) {
 	faulty.SetFaults()
 	db.Close()
 }
+
+type failingPolicy struct{ filter.Policy }
+
+func (p failingPolicy) NewWriter() filter.Writer { return failingWriter{p.Policy.NewWriter()} }
+
+type failingWriter struct{ filter.Writer }
+
+var errNoFilter = errors.New("no filter")
+
+func (failingWriter) Finish() ([][]byte, error) { return nil, errNoFilter }
+
+// TestFilterNotBuilt checks that a table whose filter cannot be built is reported.
+func TestFilterNotBuilt(t *testing.T) {
+	var r recorder
+	db := mustOpen(t, t.TempDir(), &Options{
+		Filter: failingPolicy{filter.Bloom(10)}, Events: r.events(), Logger: slog.New(slog.DiscardHandler),
+	})
+	defer mustClose(t, db)
+	if err := errors.Join(db.Put([]byte("k"), nil, NoSync), db.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.failed) != 1 || !errors.Is(r.failed[0], errNoFilter) {
+		t.Errorf("reported: %v", r.failed)
+	}
+}

@@ -12,7 +12,7 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// A checkpoint is a database of its own. By default it is a directory; here both are in memory.
+// A checkpoint is a database of its own. Usually it is on disk; here both databases are in memory.
 func ExampleDB_Checkpoint() {
 	o := &sift.Options{FS: sift.NewMemFS()}
 	db, err := sift.Open("db", o)

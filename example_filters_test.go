@@ -83,7 +83,7 @@ func ExampleDB_HasRanges() {
 }
 
 // An existing database gets keyed filters: with Options.KeyedFilters new tables have them, and
-// BuildFilters rewrites the tables that it has already.
+// BuildFilters rewrites the old tables.
 func ExampleDB_BuildFilters() {
 	o := &sift.Options{FS: sift.NewMemFS(), Filter: filter.Ribbon(10)}
 	db, err := sift.Open("db", o)
@@ -118,7 +118,7 @@ func ExampleDB_BuildFilters() {
 	// keyed(ribbon(10))
 }
 
-// PlanFilters finds out how much memory suffices, which Options.FilterMemory then sets.
+// PlanFilters tells how much memory suffices for filters; Options.FilterMemory then sets it.
 func ExampleDB_PlanFilters() {
 	o := &sift.Options{FS: sift.NewMemFS(), Filter: filter.Ribbon(12)}
 	db, err := sift.Open("db", o)

@@ -229,7 +229,7 @@ func ExampleDB_Ingest() {
 	// Output: true <nil>
 }
 
-// Table files that other programs have prepared, of this or another machine, are ingested together.
+// Table files that other programs have written, on this or another machine, are ingested together.
 func ExampleTableOps() {
 	dir := tempDir()
 	defer os.RemoveAll(dir)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path/filepath"
 
 	"github.com/siftdb/sift/internal/manifest"
@@ -29,8 +30,8 @@ import (
 // is held, its error is a *LockedError. Other errors match fs.ErrNotExist and fs.ErrExist where
 // they apply. Durability depends on Sync and SyncDir; SyncDir is also called for all parents of
 // a new database's directory, and may fail there with fs.ErrPermission or syscall.EROFS. Only the
-// host's file system maps logs and tables into memory, and creates the secret of KeyedFilters such that only its owner
-// can read it.
+// host's file system maps logs and tables into memory, and protects the secret of KeyedFilters from
+// other users.
 type FS = vfs.FS
 
 // File is an open file of an FS: an io.Writer that appends, an io.ReaderAt and an
@@ -81,6 +82,8 @@ func LockDirectory(dir string, exclusive bool) (*DirLock, error) {
 		if err := vfs.OS.MkdirAll(dir); err != nil {
 			return nil, err
 		}
+	} else if dir == "" { // its LOCK would be that of the working directory
+		return nil, &fs.PathError{Op: "lock", Path: dir, Err: fs.ErrNotExist}
 	}
 	closer, err := lockDir(vfs.OS, dir, exclusive)
 	if err != nil {
@@ -94,9 +97,9 @@ func LockDirectory(dir string, exclusive bool) (*DirLock, error) {
 func (l *DirLock) Close() error { return l.closer.Close() }
 
 // cleanDir returns the name of a directory in the form that filepath.Join gives it in the names of
-// its files. With another name, such as link/../db where link is a symbolic link, the directory
-// that is created, listed and synced could be another one than that of the files. An empty name
-// stays empty: it does not stand for the working directory.
+// its files. With another name, such as link/../db where link is a symbolic link, the files could
+// be in a directory other than the one that is created, listed and synced. An empty name stays
+// empty: it does not stand for the working directory.
 func cleanDir(dir string) string {
 	if dir == "" {
 		return ""

@@ -238,3 +238,19 @@ func TestSharedDirLock(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestLockNoDirectory checks that an empty name does not lock the working directory.
+func TestLockNoDirectory(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, exclusive := range []bool{false, true} {
+		if l, err := LockDirectory("", exclusive); err == nil {
+			t.Errorf("exclusive %t: locked", exclusive)
+			l.Close()
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("exclusive %t: %v", exclusive, err)
+		}
+	}
+	if _, err := os.Stat("LOCK"); err == nil {
+		t.Error("LOCK was created in the working directory")
+	}
+}

@@ -9,7 +9,7 @@ import (
 // FilterPlan describes how a filter memory budget would be spent.
 type FilterPlan struct {
 	Budget int64          // bytes
-	Bytes  int64          // bytes of the budget that would be used
+	Bytes  int64          // bytes that would be used, range filters included; at most Budget
 	Tables []PlannedTable // all tables, in the order of DB.Tables
 	// WastedReads is the expected number of block reads per lookup of an absent key under
 	// uniform traffic. Without filters it is the number of levels with tables, where each table
@@ -24,8 +24,8 @@ type FilterPlan struct {
 type PlannedTable struct {
 	TableMetrics
 	Units       float64 // units that would be in memory, of FilterUnits; may be fractional
-	Bytes       int64   // their memory
-	RangeBytes  int64   // memory of the range filter
+	Bytes       int64   // their memory, without RangeBytes
+	RangeBytes  int64   // memory of the range filter, which needs Options.RangeFilter
 	WastedReads float64 // expected number of block reads per lookup of an absent key
 }
 
@@ -60,6 +60,7 @@ func (d *DB) startFilterManager() {
 	d.filterManager = filtermem.Start(filtermem.Config{
 		Pool: &d.filters, Logger: d.opts.Logger, Budget: d.divideMemory,
 		Capped: d.opts.FilterMemory != 0, Loaded: d.loader.done,
+		Ranges: d.opts.FilterMemory != 0 && d.opts.RangeFilter != nil, // otherwise nothing probes them
 		Tables: func() ([]filtermem.Table, func()) {
 			version := d.refVersion()
 			if version == nil {

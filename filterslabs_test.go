@@ -1,8 +1,10 @@
 package sift
 
 import (
+	"context"
 	"encoding/binary"
 	"iter"
+	"math"
 	"runtime"
 	"runtime/metrics"
 	"testing"
@@ -65,5 +67,27 @@ func TestFilterSlabs(t *testing.T) {
 	}
 	if most > limit+limit/4+8<<20 {
 		t.Errorf("filters take %d bytes, but may take only %d", most, limit)
+	}
+}
+
+// TestUnusedRangeFiltersTakeNoMemory checks that range filters are not loaded without RangeFilter.
+func TestUnusedRangeFiltersTakeNoMemory(t *testing.T) {
+	dir := t.TempDir()
+	db := mustOpen(t, dir, &Options{RangeFilter: filter.Range(12, 0)})
+	for i := range uint64(5000) {
+		if err := db.Put(binary.BigEndian.AppendUint64(nil, i*1000), nil, NoSync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Compact(context.Background(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, db)
+	db = mustOpen(t, dir, &Options{FilterMemory: 1 << 30})
+	defer mustClose(t, db)
+	<-db.loader.done
+	db.filterManager.Rebalance(math.MaxInt64)
+	if m := db.Metrics().Memory; m.Filters == 0 || m.RangeFilters != 0 {
+		t.Errorf("filters take %d bytes, unused range filters %d", m.Filters, m.RangeFilters)
 	}
 }

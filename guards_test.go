@@ -1227,3 +1227,42 @@ func TestOpenBelowReadOnlyRoot(t *testing.T) {
 	}})
 	mustClose(t, mustOpen(t, filepath.Join(root, "data", "db"), &Options{FS: fsys}))
 }
+
+// TestNewManifestFails checks that the database continues with its MANIFEST while no new one can be
+// created, and starts a new one when that is possible again.
+func TestNewManifestFails(t *testing.T) {
+	faulty := vfstest.Inject(vfstest.NewMem())
+	o := uncached(faulty)
+	o.manifestBytes = 1
+	db := mustOpen(t, "db", o)
+	number := func() uint64 {
+		db.manifestMu.Lock()
+		defer db.manifestMu.Unlock()
+		return db.manifest.Num()
+	}
+	first := number()
+	faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Err: syscall.EMFILE, Match: func(op vfstest.Op) bool {
+		return op.Kind == vfstest.OpCreate && strings.HasPrefix(filepath.Base(op.Name), "MANIFEST-")
+	}})
+	for range 5 {
+		if err := flushTwice(db, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(faulty.Failed()) == 0 || number() != first {
+		t.Errorf("%d failures, MANIFEST %d after %d", len(faulty.Failed()), number(), first)
+	}
+	faulty.SetFaults()
+	if err := flushTwice(db, nil); err != nil {
+		t.Fatal(err)
+	}
+	if number() == first {
+		t.Error("no new MANIFEST is started once that is possible")
+	}
+	mustClose(t, db)
+	db = mustOpen(t, "db", o)
+	if n := countKeys(t, db); n != 1 {
+		t.Errorf("%d keys, want 1", n)
+	}
+	mustClose(t, db)
+}

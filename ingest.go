@@ -106,14 +106,20 @@ func (d *DB) writeSorted(ctx context.Context, ops iter.Seq2[Op, error], seq uint
 	level = max(version.Deepest, 1)
 	input := newSortedOps(ctx, ops, seq)
 	cfg := d.compactConfig()
-	metas, stats, err := d.runJob(ctx, &compact.Job{
+	job := &compact.Job{
 		Input:        input,
 		Boundaries:   []uint64{seq}, // there is one entry per key
 		Writer:       d.tableOptions(level),
 		TableBytes:   int64(cfg.LevelTableBytes(level)),
 		GrowTables:   func(written int64) int64 { return int64(cfg.LastTableBytes(uint64(written))) },
 		NothingBelow: compact.NothingBelow(version, &compact.Plan{}, d.mayContain),
-	})
+	}
+	if len(version.Levels[0]) == 0 && len(version.Levels[1]) == 0 {
+		// The tables will be above the deepest level: like those of a compaction, each must overlap
+		// little of it. Tables of level 0 are split when they are compacted.
+		job.SplitBefore = compact.SplitBefore(&compact.Plan{Grandparents: version.Levels[level]}, cfg.LevelTableBytes(level))
+	}
+	metas, stats, err := d.runJob(ctx, job)
 	for _, meta := range metas {
 		meta.Handle.(*table).ingested = seq
 	}
@@ -212,7 +218,7 @@ func (o *sortedOps) Next() bool {
 		return false
 	}
 	if len(op.Key) > maxIngestEntry || len(op.Value) > maxIngestEntry-len(op.Key) {
-		o.err = fmt.Errorf("sift: Ingest: key and value of %d and %d bytes are too long", len(op.Key), len(op.Value))
+		o.err = fmt.Errorf("sift: Ingest: a key of %d bytes and a value of %d bytes are too long together", len(op.Key), len(op.Value))
 		return false
 	}
 	kind := base.KindSet

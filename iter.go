@@ -21,16 +21,16 @@ import (
 //
 // Key and Value return slices that must not be modified, and that are valid until the next move,
 // Reset or Close. An Iter is not safe for concurrent use; a database can have any number of them.
-// Moves after Close return false, and Err then returns ErrClosed. Close it: an open Iter keeps on
-// disk all tables that the database had when it was created or last Reset, not only those that it
-// reads, and the memtables in memory.
+// Moves after Close return false, and Err then returns ErrClosed. Close it: until then, all tables
+// that the database had when the Iter was created or last Reset stay on disk, not only those that
+// it reads, and their memtables stay in memory.
 type Iter struct {
 	db        *DB
-	state     *readState // with a reference on its version; nil: the iterator has had nothing to read
-	snapshot  *Snapshot  // the snapshot that created the iterator, or nil
-	in        base.Iterator
-	seq       uint64 // entries with higher sequence numbers are invisible, apart from the transaction's writes
-	*iterRoom        // nil: the iterator has had nothing to read
+	state     *readState    // with a reference on its version; nil: the iterator has had nothing to read
+	snapshot  *Snapshot     // the snapshot that created the iterator, or nil
+	in        base.Iterator // over the entries of all sources, in the order of internal keys
+	seq       uint64        // entries with higher sequence numbers are invisible, apart from the transaction's writes
+	*iterRoom               // nil: the iterator has had nothing to read
 
 	nothing bool // the range is empty, and so is in
 	closed  bool

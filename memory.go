@@ -12,7 +12,8 @@ import (
 //   - the block cache gets CacheBytes, or its default size;
 //   - indexes take up to half of the remainder: if the index is not in memory, each lookup that
 //     reads a block must first read the index, which is larger than the block; small indexes, which
-//     save more reads per byte than filters, take up to seven eighths;
+//     save more reads per byte than filters, take up to seven eighths; with FilterMemory, both
+//     leave what filters use, down to an eighth and seven thirty-seconds of the remainder;
 //   - filters take the rest, and the filter memory manager chooses the parts that save the most
 //     reads;
 //   - if Memory is set and CacheBytes is not, the block cache also gets what filters and
@@ -66,11 +67,18 @@ func (o *Options) spareMemory() int64 {
 	return max(o.Memory-gcFactor*fixed, o.Memory/4)
 }
 
-// maxIndexBytes returns the limit of indexes: half of spareMemory, or what FilterMemory leaves of
-// it.
-func (o *Options) maxIndexBytes() int64 {
+// maxIndexBytes returns the limit of indexes beside filters that take the given part of
+// spareMemory: half of spareMemory, or less, so that small indexes fit, which may exceed the limit
+// by three quarters.
+func (o *Options) maxIndexBytes(filters int64) int64 {
 	spare := o.spareMemory()
-	return max(min(spare/2, spare-o.FilterMemory), spare/8) / gcFactor
+	return max(min(spare/2, (spare-filters)/7*4), spare/8) / gcFactor
+}
+
+// filterCost returns the part of spareMemory that filters take now.
+func (d *DB) filterCost() int64 {
+	off, unused := d.filters.OffHeap()
+	return off + gcFactor*(d.filters.HeldBytes()-(off-unused))
 }
 
 // memtableMemory returns the memory of a memtable, links and index included.
@@ -80,7 +88,11 @@ func memtableMemory(capacity int64) int64 { return capacity + capacity/8 }
 // memory that they use now, and returns the limit of filters. While tables are being loaded, it
 // assumes that indexes will use all that they may, and the block cache does not grow.
 func (d *DB) divideMemory() (filters int64) {
-	rest, maxIndexes := d.opts.spareMemory(), d.opts.maxIndexBytes()
+	rest, reserved := d.opts.spareMemory(), d.opts.FilterMemory
+	if reserved != 0 && d.loader.ended() {
+		reserved = d.filterCost() // the filters may need less
+	}
+	maxIndexes := d.opts.maxIndexBytes(reserved)
 	d.indexes.SetLimit(maxIndexes)
 	indexes := d.indexes.HeldBytes() // may exceed maxIndexes: small indexes have a higher limit
 	if !d.loader.ended() {
@@ -91,8 +103,7 @@ func (d *DB) divideMemory() (filters int64) {
 	d.filters.SetLimit(filters)
 	if d.opts.cacheGrows {
 		if d.loader.ended() {
-			off, unused := d.filters.OffHeap()
-			rest -= off + gcFactor*(d.filters.HeldBytes()-(off-unused))
+			rest -= d.filterCost()
 		} else {
 			rest = 0 // filters and indexes are going to take it
 		}

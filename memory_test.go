@@ -7,6 +7,9 @@ import (
 	"runtime"
 	"testing"
 	"weak"
+
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // TestResolveMemory checks that the defaults are small if there is little memory, and bounded if
@@ -86,9 +89,8 @@ func TestDivideMemory(t *testing.T) {
 		if got := d.opts.BlockCache.Capacity(); got != max(c.cache, 0)+c.growth {
 			t.Errorf("%d bytes, memtables of %d, a cache of %d: the cache grows to %d; want %d", c.memory, c.memtable, c.cache, got, max(c.cache, 0)+c.growth)
 		}
-		for _, f := range []struct{ filters, indexes int64 }{{0, c.spare / 2}, {c.spare / 4, c.spare / 2}, {c.spare * 3 / 4, c.spare / 4}, {c.memory, c.spare / 8}} {
-			d.opts.FilterMemory = f.filters
-			if got := d.opts.maxIndexBytes(); got != f.indexes/gcFactor {
+		for _, f := range []struct{ filters, indexes int64 }{{0, c.spare / 2}, {c.spare / 8, c.spare / 2}, {c.spare / 2, c.spare / 14 * 4}, {c.memory, c.spare / 8}} {
+			if got := d.opts.maxIndexBytes(f.filters); max(got-f.indexes/gcFactor, f.indexes/gcFactor-got) > 8 {
 				t.Errorf("%d of %d spare bytes are for filters: indexes get %d; want %d", f.filters, c.spare, got, f.indexes/gcFactor)
 			}
 		}
@@ -281,4 +283,86 @@ func TestSpareMemoryOfHugeCache(t *testing.T) {
 			}
 		}
 	}
+}
+
+// smallIndexDB returns a database without a block cache and with blocks of about two keys, of which
+// an index takes 7 to 10 bytes each.
+func smallIndexDB(t *testing.T, keys int, o *Options) (*DB, func(i int) []byte) {
+	t.Helper()
+	o.FS, o.DisableAutoCompaction = vfstest.NewMem(), true
+	o.Memory, o.MemtableBytes, o.TableBytes, o.BlockBytes, o.CacheBytes = 1<<20, 64<<10, 64<<10, 64, -1
+	db := mustOpen(t, "db", o)
+	key := func(i int) []byte { return fmt.Appendf(nil, "key%012x", uint64(i)*0x9e3779b97f4a7c15>>16) }
+	for i := range keys {
+		if err := db.Put(key(i), make([]byte, 20), NoSync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Compact(t.Context(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	return db, key
+}
+
+// TestFilterMemoryBesideIndexes checks that small indexes leave room for the filters that
+// FilterMemory allows.
+func TestFilterMemoryBesideIndexes(t *testing.T) {
+	const keys = 100_000
+	db, key := smallIndexDB(t, keys, &Options{FilterMemory: 144 << 10})
+	defer mustClose(t, db)
+	db.filterManager.Rebalance(math.MaxInt64)
+	for i := 0; i < keys; i += 50 {
+		if _, err := db.Get(key(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	db.divideMemory()
+	filters, indexes, rest := db.filters.HeldBytes(), db.indexes.HeldBytes(), db.opts.spareMemory()/gcFactor
+	if filters < 64<<10 || filters+indexes > rest {
+		t.Errorf("filters of %d and indexes of %d bytes are held, of %d", filters, indexes, rest)
+	}
+}
+
+// TestUnusedFilterMemory checks that indexes may take what FilterMemory allows and no filter needs.
+func TestUnusedFilterMemory(t *testing.T) {
+	const keys = 15_000
+	db, key := smallIndexDB(t, keys, &Options{FilterMemory: 1 << 20, Filter: filter.None()})
+	defer mustClose(t, db)
+	db.divideMemory()
+	if n, spare := db.indexes.HeldBytes(), db.opts.spareMemory(); n < 7*spare/32/gcFactor || n > 3*spare/4/gcFactor {
+		t.Fatalf("indexes take %d bytes of %d", n, spare)
+	}
+	var before uint64
+	for range 2 {
+		before = db.Metrics().IndexLoads
+		for i := 0; i < keys; i += 20 {
+			if _, err := db.Get(key(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if n := db.Metrics().IndexLoads - before; n != 0 {
+		t.Errorf("%d indexes were loaded again although %d bytes suffice", n, db.opts.spareMemory()/gcFactor)
+	}
+}
+
+// TestIngestedOpsAreFreed checks that nothing keeps the operations of an Ingest in memory.
+func TestIngestedOpsAreFreed(t *testing.T) {
+	db := mustOpen(t, t.TempDir(), &Options{cleanNow: true})
+	defer mustClose(t, db)
+	ingest := func() weak.Pointer[[1 << 20]byte] {
+		input := new([1 << 20]byte)
+		err := db.Ingest(t.Context(), func(yield func(Op, error) bool) { yield(Op{Key: []byte("k"), Value: input[:]}, nil) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return weak.Make(input)
+	}
+	input := ingest()
+	for range 50 {
+		if runtime.GC(); input.Value() == nil {
+			return
+		}
+	}
+	t.Error("the operations are still reachable")
 }

@@ -24,9 +24,9 @@ type Metrics struct {
 	// RangeProbes counts the range filter probes of iterators for their bounds, RangeUseful
 	// those that excluded the table; see Options.RangeFilter.
 	RangeProbes, RangeUseful uint64
-	// BlockReads counts the reads of data blocks from files by lookups and iterators; one read may
-	// cover several adjacent blocks. BlockReadBytes counts their bytes. CacheHits counts the blocks
-	// found in the block cache.
+	// BlockReads counts the reads of data blocks from files, except those of compactions; one read
+	// may cover several adjacent blocks. BlockReadBytes counts their bytes. CacheHits counts the
+	// blocks found in the block cache, or still in memory from the previous key of a GetMany.
 	BlockReads, BlockReadBytes, CacheHits uint64
 	// IndexLoads counts how often a read had to load a table's index again because all indexes
 	// together exceed what Options.Memory leaves for them.
@@ -59,8 +59,8 @@ type Metrics struct {
 	// Snapshots is the number of open snapshots. Transactions is the number of open
 	// transactions that have not outlived Options.TxLifetime.
 	Snapshots, Transactions int
-	// TxCommits counts the committed transactions that wrote something, TxConflicts those that
-	// failed with ErrConflict.
+	// TxCommits counts the transactions committed that had written something, TxConflicts the
+	// commits that failed with ErrConflict, each attempt of a Transact separately.
 	TxCommits, TxConflicts uint64
 	// LastSequence is the sequence number of the last write. Each operation of a batch takes one,
 	// an Ingest one in all.
@@ -128,8 +128,8 @@ func (m MemoryMetrics) Total() uint64 {
 
 // Recovery describes what Open found in the logs.
 type Recovery struct {
-	// Logs is the number of logs, Batches the number of records in them: writes that were committed
-	// together are one record.
+	// Logs is the number of logs, Batches the number of records replayed from them, without those
+	// that have no operations. Writes that were committed together are one record.
 	Logs, Batches int
 	// Torn lists the ends of logs, and of the MANIFEST, that Open has cut off: what remains of
 	// writes that a crash has interrupted. It also lists a log that is missing although the
@@ -261,7 +261,7 @@ type TableMetrics struct {
 	// modified, and remain valid.
 	Smallest, Largest []byte
 	// Entries, Keys and Deletions count all entries, distinct keys, and tombstones. They are 0
-	// if the table does not record them, as LevelDB's tables do not.
+	// if the table does not record them, as LevelDB's tables do not, or cannot be read.
 	Entries, Keys, Deletions uint64
 	// FilterPolicy is the policy that built the table's filter, loaded or not: "none" if there is
 	// no usable filter, the family's name for LevelDB's own filters, "unknown" if the table does
@@ -272,11 +272,12 @@ type TableMetrics struct {
 	FilterUnits  int     // units that can be loaded
 	HeldUnits    float64 // units in memory; 1.25 is one unit and a quarter of the next
 	ExpectedFPR  float64 // of the units in memory; 1 without any
-	// AbsentLookups is an estimate of the number of lookups since Open that probed or searched
-	// the table for a key that it does not hold, from a sample of one in 16.
+	// AbsentLookups estimates, from a sample of one in 16, the number of lookups since Open that
+	// probed or searched the table for a key that it does not hold, and of scans of a prefix that
+	// its filter excluded.
 	AbsentLookups uint64
 	FilterErr     error // why the filter, or a part of it, is unusable; else nil
-	Err           error // why the table cannot be read
+	Err           error // why the table cannot be read; nil if it can
 }
 
 // tables implements Tables.

@@ -163,7 +163,7 @@ func (d *DB) syncParents(dir string) error {
 		err := d.fs.SyncDir(at)
 		if errors.Is(err, fs.ErrPermission) {
 			if at == filepath.Dir(dir) {
-				d.opts.Logger.Warn("a parent directory is not readable, so it cannot be synced: a power cut may remove the database's directory if that is new", "dir", at, "err", err)
+				d.opts.Logger.Warn("a parent directory is not readable, so it cannot be synced: if the database's directory is new, a power cut may remove it", "dir", at, "err", err)
 			}
 			return nil
 		} else if err != nil && !errors.Is(err, syscall.EROFS) {

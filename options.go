@@ -25,7 +25,8 @@ type Options struct {
 
 	// ReadOnly opens the database without changing anything on disk, except that it may create a
 	// missing LOCK file. Several processes can have one database open with ReadOnly, but only while
-	// no process has it open for writing. Writes, Flush, Compact, BuildFilters and Checkpoint
+	// no process has it open for writing; if LOCK is missing and may not be created, as on a
+	// read-only volume, Open takes no lock. Writes, Flush, Compact, BuildFilters and Checkpoint
 	// return ErrReadOnly. Open fails with ErrNotExist if there is no database. The contents of the
 	// logs stay in memory and do not count against Memory.
 	ReadOnly bool
@@ -46,8 +47,8 @@ type Options struct {
 	// LevelFilters overrides Filter by level: entry i is for tables written to level i.
 	// Nil entries, and levels past the end, use Filter. At most 7 entries.
 	LevelFilters []filter.Policy
-	// FilterReaders opens filters in existing tables, of families that neither package filter
-	// nor the policies in Filter and LevelFilters know.
+	// FilterReaders open the filters of existing tables whose families neither package filter nor
+	// the policies in Filter and LevelFilters know.
 	FilterReaders []filter.Policy
 	// KeyedFilters keys the filters with a secret that the database stores in the file FILTERKEY,
 	// so that someone who chooses keys cannot construct false positives. Use it if keys come from
@@ -71,9 +72,9 @@ type Options struct {
 	// FS is the file system for the database. Default: the host's. NewMemFS returns one in
 	// memory; see OpenMemory.
 	FS FS
-	// Lock is a lock on the directory that the caller holds, from LockDirectory. Open then takes
-	// no lock, and Close releases none. Open then cannot detect that the directory is already open
-	// with the same lock: a second writer would damage the database. Default: Open takes the lock.
+	// Lock is a lock on the directory that the caller holds, from LockDirectory. With it, Open
+	// takes no lock, Close releases none, and nothing prevents a second Open with the same lock:
+	// two writers would damage the database. Default: Open takes the lock.
 	Lock *DirLock
 	// Events are callbacks for flushes, compactions, write stalls and failures.
 	Events Events
@@ -88,8 +89,8 @@ type Options struct {
 	// next 8 bytes or, if fewer than 256 byte values occur at some positions, of as many bytes as
 	// fit: 19 decimal digits, 16 hexadecimal ones. A range filter is loaded on first use and then
 	// stays in memory; with FilterMemory, it counts against that. Older tables get one when a
-	// compaction rewrites them. A compaction keeps all keys of a table in memory while it builds
-	// one. Default: none.
+	// compaction rewrites them. A flush or compaction keeps all keys of a table in memory while it
+	// builds one. Default: none.
 	RangeFilter filter.RangePolicy
 
 	// Performance.
@@ -103,8 +104,9 @@ type Options struct {
 	// divides memory again, in the background. It does not limit range filters, transactions (see
 	// TxBytes), batches larger than a memtable, or open iterators. The database takes that much
 	// only if filters and indexes need it. At least 1 MiB. Default: half of the memory that the
-	// process may use, or 1 GiB if that is unknown: the least of what its container, its machine,
-	// GOMEMLIMIT and ulimit -v allow, on 32-bit systems at most 2 GiB. The limit of a container, or
+	// process may use, which is the least of what its container, its machine, GOMEMLIMIT and ulimit
+	// -v allow, on 32-bit systems at most 2 GiB; if none of these is known, as on Windows without
+	// GOMEMLIMIT, 1 GiB. The limit of a container, or
 	// of another control group on Linux, is the lowest memory.max or memory.high of the group and
 	// its visible ancestors; with version 1 of control groups, the lowest memory.limit_in_bytes.
 	Memory int64
@@ -171,15 +173,15 @@ type Options struct {
 	// MemtableBytes / Y seconds on a disk that writes Y bytes per second. From 1 to 1,000.
 	// Default: 8.
 	L0Tables int
-	// TxBytes is the maximum memory of a transaction in bytes, for its writes and for the keys
-	// and ranges that it has read. From 1 KiB to 1 GiB. Default: 64 MiB.
+	// TxBytes is the maximum memory of a transaction, for its writes and for the keys and ranges
+	// that it has read. From 1 KiB to 1 GiB. Default: 64 MiB.
 	TxBytes int
 	// TxLifetime is the maximum lifetime of a transaction. Flushes and compactions may drop entries
 	// that an older transaction would read: its reads then fail with ErrTxLimit, as does its Commit
 	// if it has written anything. Negative: no limit. Default: a minute.
 	TxLifetime time.Duration
 	// DisableCompression stores blocks uncompressed. Default: data and index blocks are compressed
-	// with snappy.
+	// with snappy if that saves at least an eighth.
 	DisableCompression bool
 	// DisableAutoCompaction leaves compaction to calls of Compact. The number of tables then
 	// does not delay writes.
@@ -232,7 +234,7 @@ func PrefixUpTo(delimiter byte, n int) Prefixer { return sstable.PrefixUpTo(deli
 // EachPrefix returns a Prefixer for paths and URLs: filters contain each prefix of a key that
 // ends with the delimiter. With '/' these are "user/" and "user/17/" for "user/17/name". A scan
 // of all keys below a path, at any depth, then skips tables whose filters exclude the path. It does
-// not skip tables with a key of which more than 64 prefixes are not those of the key before it.
+// not skip a table in which a key has more than 64 prefixes that the key before it lacks.
 func EachPrefix(delimiter byte) Prefixer { return sstable.EachPrefix(delimiter) }
 
 // WriteOptions determine whether a write is durable when it returns. A nil *WriteOptions means
@@ -258,8 +260,9 @@ type IterOptions struct {
 	// UpperBound is the exclusive upper bound of the keys; nil means no bound. If it is not
 	// above LowerBound, the iterator is empty.
 	UpperBound []byte
-	// Prefix restricts the iterator to keys that begin with it. It may be combined with
-	// bounds.
+	// Prefix restricts the iterator to keys that begin with it; nil or empty means all keys. It
+	// may be combined with bounds. It works without Options.Prefix, but then skips no tables by
+	// their filters, unless Options.RangeFilter is set.
 	Prefix []byte
 	// DontFillCache is for large scans: the iterator adds no blocks to the block cache, but
 	// uses blocks that are in it.

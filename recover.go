@@ -238,7 +238,7 @@ func (d *DB) reserveFileNumbers(names []string) {
 // checkNextFile returns an error if there are too few file numbers left.
 func (d *DB) checkNextFile() error {
 	if next := d.nextFile.Load(); next > manifest.MaxNextFile {
-		return &CorruptionError{Path: d.dir, Offset: -1, What: "file number", Err: fmt.Errorf("the next one would be %d, after the MANIFEST or the name of a file", next)}
+		return &CorruptionError{Path: d.dir, Offset: -1, What: "file number", Err: fmt.Errorf("the next one would be %d, according to the MANIFEST or a file name", next)}
 	}
 	return nil
 }

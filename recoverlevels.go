@@ -76,7 +76,7 @@ func smallestPair(levels []manifest.DeepLevel) (int, error) {
 		}
 	}
 	if best < 0 {
-		return 0, fmt.Errorf("sift: the tables form %d levels, more than %d, and no two of them can be merged: %w", len(levels)+1, manifest.NumLevels, errs)
+		return 0, fmt.Errorf("sift: the tables form %d levels, more than %d, and no two adjacent ones can be merged: %w", len(levels)+1, manifest.NumLevels, errs)
 	}
 	return best, nil
 }
@@ -93,7 +93,7 @@ func (r *recovery) mergeLevels(upper, lower manifest.DeepLevel) ([]*manifest.Tab
 	})
 	r.merged = append(r.merged, metas...)
 	if err == nil {
-		d.opts.Logger.Info("merged two levels, as there are too many", "level", upper.Level, "and", lower.Level, "written", stats.BytesOut)
+		d.opts.Logger.Info("merged two levels, since there are too many", "upper", upper.Level, "lower", lower.Level, "written", stats.BytesOut)
 	}
 	return metas, err
 }

@@ -43,9 +43,10 @@ type RepairReport struct {
 //
 // Repair returns ErrReadOnly if o.ReadOnly is set, and ErrLocked and ErrNotExist like Open. It
 // returns ErrUnsupported, and has changed nothing, if the MANIFEST is that of another program, such
-// as pebble or RocksDB, or names another comparator. To repair without the MANIFEST, move it
-// elsewhere. After any other error the database is not repaired, or the disk failed while the
-// repaired one was put in place; all old files are still in dir, and Repair can be called again.
+// as pebble or RocksDB, or names another comparator; or if the disk cannot read CURRENT or the
+// MANIFEST. To repair without such a file, move it elsewhere; deleted keys may then reappear. After
+// any other error the database is not repaired, or the disk failed while the repaired one was put
+// in place; all old files are still in dir, and Repair can be called again.
 func Repair(dir string, o *Options) (report RepairReport, err error) {
 	opts, err := o.resolve()
 	if err != nil {
@@ -64,8 +65,12 @@ func Repair(dir string, o *Options) (report RepairReport, err error) {
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
 	state, stateErr := manifest.Load(d.fs, d.dir)
-	if stateErr != nil && !isDispensable(stateErr) {
+	switch {
+	case stateErr == nil, isDispensable(stateErr):
+	case errors.Is(stateErr, ErrUnsupported):
 		return report, stateErr
+	default:
+		return report, fmt.Errorf("%w; nothing was changed; to repair without this file, move it elsewhere", stateErr)
 	}
 	if err := d.openFilterKey(); err != nil {
 		return report, err
@@ -148,9 +153,9 @@ func (r *repairer) find(state *manifest.State, stateErr error) error {
 	return stateErr
 }
 
-// isDispensable reports whether a MANIFEST with this error is damaged or missing, so that Repair
-// goes without it. If the disk cannot read the MANIFEST at the moment, Repair must not go without
-// it: obsolete tables would bring deleted keys back.
+// isDispensable reports whether the error means that the MANIFEST is damaged or missing: Repair
+// then does without it. After an I/O error it must not: obsolete tables would bring deleted keys
+// back.
 func isDispensable(err error) bool {
 	return errors.Is(err, ErrCorruption) || errors.Is(err, manifest.ErrNoDatabase)
 }
@@ -317,11 +322,11 @@ func (r *repairer) readTable(name string) error {
 		return err
 	}
 	if want, ok := r.sizes[name]; ok && size > want {
-		r.drop(fmt.Errorf("%w: %s has %d bytes, %d according to the MANIFEST: ignoring the others", ErrCorruption, path, size, want))
+		r.drop(fmt.Errorf("%w: %s has %d bytes, but the MANIFEST says %d: the rest is ignored", ErrCorruption, path, size, want))
 		size = want
 	}
 	t := &repairTable{fs: r.db.fs, path: path, size: size, drop: r.drop}
-	if err := t.open(); err != nil {
+	if err := t.find(); err != nil {
 		if isFinal(err) {
 			r.drop(err)
 			return nil
@@ -331,14 +336,14 @@ func (r *repairer) readTable(name string) error {
 	r.report.Tables++
 	r.bytes += size
 	r.inputs = append(r.inputs, t)
-	return t.Close()
+	return nil
 }
 
 // repairTable is an iterator over the readable entries of a table, for First and Next. The table is
 // open, and its blocks take memory, only between its first and its last entry: most tables do not
 // overlap, so few are open at the same time. Before that the iterator has a copy of the first key.
 type repairTable struct {
-	base.Iterator // over the open table; nil: it is not open
+	base.Iterator // over the open table; nil: it is not open. Other methods are not called
 	fs            vfs.FS
 	path          string
 	size          int64
@@ -359,7 +364,7 @@ func (t *repairTable) open() error {
 		return errors.Join(err, f.Close())
 	}
 	skip := func(err error) {
-		if t.first == nil { // else First has reported it
+		if t.first == nil { // else find has reported it
 			t.drop(err)
 		}
 	}
@@ -383,19 +388,19 @@ func (t *repairTable) reopen() {
 	}
 }
 
-// First moves to the first entry, and closes the table again.
-func (t *repairTable) First() bool {
-	t.first = nil
-	if t.err = t.open(); t.err != nil {
-		return false
+// find opens the table, copies the first key, and closes the table again.
+func (t *repairTable) find() error {
+	if err := t.open(); err != nil {
+		return err
 	}
-	ok := t.Iterator.First()
-	if ok {
+	if t.Iterator.First() {
 		t.first = bytes.Clone(t.Iterator.Key())
 	}
-	t.err = errors.Join(t.Iterator.Err(), t.Close())
-	return ok && t.err == nil
+	return errors.Join(t.Iterator.Err(), t.Close())
 }
+
+// First reports whether there is an entry. It is called once, after find.
+func (t *repairTable) First() bool { return t.first != nil }
 
 // Next moves to the next entry, and closes the table at its end.
 func (t *repairTable) Next() bool {
@@ -409,11 +414,6 @@ func (t *repairTable) Next() bool {
 	}
 	t.err = errors.Join(t.Iterator.Err(), t.Close())
 	return false
-}
-
-// Valid reports whether the iterator is at an entry.
-func (t *repairTable) Valid() bool {
-	return t.err == nil && (t.first != nil || t.Iterator != nil && t.Iterator.Valid())
 }
 
 // Key returns the encoded internal key.

@@ -38,8 +38,11 @@ func TestRepairOpensFewTables(t *testing.T) {
 			writeFile(t, mem, path, b)
 		}
 		faulty := vfstest.Inject(mem)
-		most := 0
-		faulty.SetHook(func(vfstest.Op) error {
+		most, opened := 0, map[string]int{}
+		faulty.SetHook(func(op vfstest.Op) error {
+			if op.Kind == vfstest.OpOpen {
+				opened[op.Name]++
+			}
 			n := 0
 			for _, name := range faulty.OpenFiles() {
 				if strings.HasSuffix(name, ".ldb") {
@@ -57,6 +60,11 @@ func TestRepairOpensFewTables(t *testing.T) {
 		}
 		if most > 5 {
 			t.Errorf("damaged %v: %d of %d tables were open at once", damaged, most, len(tables))
+		}
+		for _, table := range tables {
+			if n := opened[table.Path]; n > 2 {
+				t.Errorf("damaged %v: %s was opened %d times", damaged, table.Path, n)
+			}
 		}
 		faults := 0
 		for _, err := range report.Dropped {

@@ -12,6 +12,9 @@ const (
 	// maxRetryFactor is the maximum pause in multiples of retryDelay. The pause grows while failures
 	// continue, unless a caller requests an early retry.
 	maxRetryFactor = 10
+	// maxDamageFactor is the same, without early retries, for compactions of damaged tables: each
+	// reads and writes the same tables again, up to the damage.
+	maxDamageFactor = 36_000
 
 	// The same error is logged again after firstReminder, and then at intervals that double up to
 	// maxReminder.
@@ -22,7 +25,7 @@ const (
 // retries paces failing flushes, or compactions, and the logging of their errors. Only the goroutine
 // that performs them uses it, apart from soon, which background.mu guards.
 type retries struct {
-	failed int       // number of failures since a retry has succeeded
+	failed int       // number of failures since a retry last succeeded
 	due    time.Time // the time of the next attempt
 	early  time.Time // the time of the next attempt if soon is set
 	soon   bool      // a caller has got the error: pause only for retryDelay
@@ -56,7 +59,8 @@ func (r *retries) worthLogging(err error, now time.Time) bool {
 }
 
 // failure logs a failure and determines when to retry: after retryDelay, and after twice as long
-// with each consecutive failure, up to maxRetryFactor, unless a caller requests an early retry.
+// with each consecutive failure, up to maxRetryFactor, unless a caller requests an early retry, or
+// up to maxDamageFactor if all levels whose compaction has failed are damaged.
 func (d *DB) failure(r *retries, what string, err error) {
 	r.failed++
 	now := time.Now()
@@ -64,8 +68,18 @@ func (d *DB) failure(r *retries, what string, err error) {
 		d.opts.Logger.Error(what+" failed", "err", err, "tries", r.failed)
 	}
 	d.opts.Events.failed(err)
-	delay := d.opts.retryDelay
-	r.early, r.due = now.Add(delay), now.Add(delay*time.Duration(min(1<<min(r.failed-1, 30), maxRetryFactor)))
+	delay, limit := d.opts.retryDelay, maxRetryFactor
+	damage := r == &d.bg.compacting && isFinal(err)
+	for level, failed := range d.failedLevels { // all of them wait for this retry
+		damage = damage && (!failed || d.damagedLevels[level])
+	}
+	if damage {
+		limit = maxDamageFactor
+	}
+	r.early, r.due = now.Add(delay), now.Add(delay*time.Duration(min(1<<min(r.failed-1, 30), limit)))
+	if damage {
+		r.early = r.due
+	}
 }
 
 // waits reports whether it is too early for a retry. REQUIRES: background.mu.

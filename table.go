@@ -182,6 +182,15 @@ func (t *table) openReader() (*sstable.Reader, error) {
 	return r, nil
 }
 
+// failsForNow reports whether the last attempt to open failed, and another one may succeed.
+func (t *table) failsForNow() bool {
+	if t.reader.Load() != nil {
+		return false
+	}
+	err := t.lastErr()
+	return err != nil && !isFinal(err)
+}
+
 // lastErr returns the error of the last attempt to open, or nil if the table is open.
 func (t *table) lastErr() error {
 	t.mu.Lock()

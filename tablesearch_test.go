@@ -4,9 +4,12 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"time"
 
+	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/base"
 	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // TestTableSearch checks which tables a search looks at: those that overlap its range, each once in
@@ -14,7 +17,7 @@ import (
 func TestTableSearch(t *testing.T) {
 	at := func(level int, num uint64, smallest, largest string) manifest.AddedTable {
 		key := func(s string) []byte { return base.AppendInternalKey(nil, []byte(s), num, base.KindSet) }
-		return manifest.AddedTable{Level: level, Table: &manifest.TableMeta{Num: num, Size: 1, Smallest: key(smallest), Largest: key(largest)}}
+		return manifest.AddedTable{Level: level, Table: &manifest.TableMeta{Num: num, Size: 1, Smallest: key(smallest), Largest: key(largest), Handle: &table{}}}
 	}
 	version := func(tables ...manifest.AddedTable) *manifest.Version {
 		v, err := (*manifest.Version)(nil).Apply(&manifest.Edit{Added: tables})
@@ -54,5 +57,57 @@ func TestTableSearch(t *testing.T) {
 		if meta != nil && (meta.Num != c.wanted || !slices.Contains(c.version.Levels[level], meta)) {
 			t.Errorf("search %d finds table %d in level %d", i, meta.Num, level)
 		}
+	}
+}
+
+// slowContext is a context that takes longer to ask than a step of a search may take.
+type slowContext struct{ context.Context }
+
+func (c slowContext) Err() error {
+	time.Sleep(searchTime + 20*time.Millisecond)
+	return c.Context.Err()
+}
+
+// TestTableSearchProgresses checks that each step looks at one table at least.
+func TestTableSearchProgresses(t *testing.T) {
+	edit := &manifest.Edit{}
+	for i := range 3 {
+		k := base.AppendInternalKey(nil, []byte{byte('a' + i)}, 1, base.KindSet)
+		edit.Added = append(edit.Added, manifest.AddedTable{Level: 1, Table: &manifest.TableMeta{Num: uint64(i + 1), Size: 1, Smallest: k, Largest: k, Handle: &table{}}})
+	}
+	v, err := (*manifest.Version)(nil).Apply(edit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s tableSearch
+	seen := 0
+	for range 4 {
+		_, _, more, err := s.next(slowContext{context.Background()}, v, 0, func(int, *manifest.TableMeta) (bool, error) { seen++; return false, nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !more {
+			break
+		}
+	}
+	if seen != 3 {
+		t.Errorf("looked at %d of 3 tables", seen)
+	}
+}
+
+// TestBuildFiltersAfterReadError checks that a table that could not be read for a moment gets its
+// filter in a later step.
+func TestBuildFiltersAfterReadError(t *testing.T) {
+	faulty := vfstest.Inject(vfstest.NewMem())
+	manyTables(t, "db", faulty, 500)
+	o := uncached(faulty)
+	o.loadLate, o.Filter = true, filter.Bloom(12)
+	db := mustOpen(t, "db", o)
+	defer mustClose(t, db)
+	tables := db.state.Load().version.NumTables()
+	faulty.SetFaults(vfstest.Fault{Index: -1, Match: func(op vfstest.Op) bool { return op.Kind == vfstest.OpReadAt && onTable(op) }}) // the first read only
+	n, err := db.BuildFilters(context.Background())
+	if err != nil || n != tables || len(faulty.Failed()) != 1 {
+		t.Errorf("%d of %d tables rewritten, %v; failed: %v", n, tables, err, faulty.Failed())
 	}
 }

@@ -3,6 +3,7 @@ package sift
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 
@@ -52,6 +53,13 @@ func (d *DB) runJob(ctx context.Context, job *compact.Job) ([]*manifest.TableMet
 	if err != nil {
 		d.discard(metas, created)
 		return nil, stats, err
+	}
+	for i, o := range outputs {
+		if o.Info.FilterErr != nil { // the table is complete without it
+			path := metas[i].Handle.(*table).path
+			d.opts.Logger.Warn("a filter could not be built", "path", path, "err", o.Info.FilterErr)
+			d.opts.Events.failed(fmt.Errorf("%s: %w", path, o.Info.FilterErr))
+		}
 	}
 	return metas, stats, nil
 }

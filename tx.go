@@ -114,7 +114,7 @@ func (t *Tx) usable() error {
 }
 
 func (t *Tx) expiredErr() error {
-	return fmt.Errorf("%w: it has lived longer than Options.TxLifetime, %v", ErrTxLimit, t.db.opts.TxLifetime)
+	return fmt.Errorf("%w: open for longer than Options.TxLifetime (%v)", ErrTxLimit, t.db.opts.TxLifetime)
 }
 
 // read is called after a read of the database with the read's error. It returns an error if the
@@ -274,7 +274,7 @@ func (t *Tx) charge() error {
 const chargeUnit = 4 << 10
 
 func (t *Tx) tooLarge() error {
-	return fmt.Errorf("%w: it takes more than Options.TxBytes, %d", ErrTxLimit, t.db.opts.TxBytes)
+	return fmt.Errorf("%w: more than Options.TxBytes (%d)", ErrTxLimit, t.db.opts.TxBytes)
 }
 
 // Commit applies the transaction's writes atomically. It ends the transaction, even if it fails. It

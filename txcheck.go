@@ -142,7 +142,7 @@ func (t *Tx) changedInTable(meta *manifest.TableMeta, since uint64) (bool, error
 	return false, nil
 }
 
-// changed reports whether it has an entry in the range with a sequence number above since.
+// changed reports whether the iterator has an entry in the range that is newer than since.
 func (r *keyRange) changed(it base.Iterator, since uint64) (bool, error) {
 	at := base.AppendInternalKey(nil, r.lower, base.MaxSequence, base.KindSeek)
 	for ok := it.SeekGE(at); ok; ok = it.Next() {

@@ -138,7 +138,8 @@ func (q *jointQueue) transact(ctx context.Context, d *DB, o *TxOptions, fn func(
 		return false, err
 	}
 	if !q.add(j, r, tx, err == nil) {
-		return true, ErrConflict
+		release()
+		return d.transactOnce(o, fn) // it took too long for the others: they do not wait for it alone
 	}
 	release()
 	q.advance(j)

@@ -686,3 +686,28 @@ func TestJointOutlivesMembers(t *testing.T) {
 	}
 	nothingLeft(t, db)
 }
+
+// TestJointLeftOutRunsAlone checks that a call that is left out because it takes long, and that
+// conflicts with nothing, does not fail.
+func TestJointLeftOutRunsAlone(t *testing.T) {
+	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
+	defer mustClose(t, db)
+	q := &db.joints
+	q.contention.Store(maxContention)
+	q.calls.Store(0)
+	runs := 0
+	err := db.TransactWith(context.Background(), &TxOptions{Tries: 1}, func(tx *Tx) error {
+		if runs++; runs == 1 {
+			if err := ended(t, "a call beside a slow one", inBackground(func() error {
+				return db.Transact(context.Background(), func(tx *Tx) error { return add(tx, "other", 1) })
+			})); err != nil {
+				return err
+			}
+		}
+		return add(tx, "slow", 1)
+	})
+	if err != nil || runs != 2 || counter(t, db, "slow") != 1 {
+		t.Errorf("%v; it ran %d times, and the counter is %d", err, runs, counter(t, db, "slow"))
+	}
+	nothingLeft(t, db)
+}

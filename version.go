@@ -147,8 +147,13 @@ func (d *DB) recordEdit(edit *manifest.Edit, next *manifest.Version) error {
 		return d.manifest.Append(edit)
 	}
 	old := d.manifest
-	if _, err := d.newManifest(next); err != nil {
-		return err
+	if switched, err := d.newManifest(next); err != nil {
+		if switched {
+			return err
+		}
+		// The old one is still current. The next edit tries again.
+		d.cleaner.do(func() { d.opts.Logger.Warn("no new MANIFEST could be started", "err", err) })
+		return old.Append(edit)
 	}
 	d.cleaner.do(func() { // not here: the caller holds locks, and a logger may call Metrics
 		if err := old.Close(); err != nil {

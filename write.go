@@ -93,7 +93,7 @@ func (c *committer) enqueue(r *commit, batch *Batch, sync bool) error {
 	r.batch, r.sync, r.err = batch, sync, nil
 	queued := c.queue.Do(r)
 	deleted := r.deleted
-	r.batch, r.deleted = nil, deletedRun{}
+	r.batch, r.alone, r.deleted = nil, nil, deletedRun{} // the queue refers to r until the next write
 	if !queued {
 		return ErrClosed
 	}
@@ -121,8 +121,8 @@ func (c *committer) take(waiting []*commit) int {
 		if r.tx != nil && bytes > maxCheckedBytes {
 			break
 		}
-		if n > 0 && r.batch.room > c.db.opts.arenaBytes-room {
-			break // a group must fit into one memtable
+		if n > 0 && r.batch.room > c.db.opts.MemtableBytes-room {
+			break // a group must fit into one memtable, and only a single batch may need a larger one
 		}
 		bytes += len(r.batch.data)
 		room += r.batch.room

@@ -93,8 +93,8 @@ func Keyed(p Policy, s Secret) (Policy, error) {
 	return nil, fmt.Errorf("%w, not %s", errNotKeyed, p.Name())
 }
 
-// KeyedReaders returns policies that together open every keyed filter that was
-// written with the secret.
+// KeyedReaders returns policies that together open every keyed filter that was written with
+// the secret, except range filters; KeyedRange returns a policy for those.
 func KeyedReaders(s Secret) []Policy {
 	var list []Policy
 	for _, p := range []Policy{Bloom(defaultBloomBits), Fuse(8), Ribbon(defaultRibbonBits)} {

@@ -26,8 +26,7 @@ type RangePolicy interface {
 	NewWriter() RangeWriter
 	// Open checks a block that a writer of the family has written and returns a reader over it,
 	// which aliases it. Its error matches ErrDamaged if the block is damaged, and ErrUnknownFamily
-	// if it is of another family or belongs to another secret; the caller then proceeds as if there
-	// were no filter.
+	// if it belongs to another secret; the caller then proceeds as if there were no filter.
 	Open(block []byte) (RangeReader, error)
 }
 
@@ -41,7 +40,8 @@ type RangeWriter interface {
 	// may not count.
 	NumKeys() int
 	// Finish returns the filter over the keys added since the last Finish, and empties the
-	// writer, even if it fails. The caller owns the block.
+	// writer. The caller owns the block. Finish fails if there are too many keys, for Range more
+	// than 2^30; the writer is then empty, too.
 	Finish() ([]byte, error)
 }
 
@@ -82,7 +82,7 @@ func Range(bitsPerKey, dropBits int) RangePolicy {
 }
 
 // RangeFPR is the upper bound on the false positive rate of Range for ranges of the given
-// length.
+// length, in units if Range drops bits.
 func RangeFPR(bitsPerKey int, length uint64) float64 {
 	return min(1, math.Ldexp(float64(length), 2-bitsPerKey))
 }

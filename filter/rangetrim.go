@@ -17,8 +17,8 @@ import (
 type RangeTrimmer interface {
 	RangeReader
 	// Trim returns a filter over the same keys with bitsPerKey bits per key. Each bit less
-	// doubles the FPR. It returns nil if bitsPerKey is too small, and the receiver if that has
-	// no more than bitsPerKey bits. A new filter does not alias the receiver's block.
+	// doubles the FPR. It returns nil if bitsPerKey is too small, for Range less than 4, and the
+	// receiver if that has no more bits. A new filter does not alias the receiver's block.
 	Trim(bitsPerKey int) RangeReader
 }
 
@@ -31,8 +31,8 @@ type RangeStep struct {
 
 // RangeSteps returns the useful sizes, ascending, of a filter over that many keys. policy is the
 // name of the policy that wrote it, keyed or not. A size is useful if its false positive rate for
-// ranges of length numbers is at most one half; the full size always is. RangeSteps returns nil for
-// unknown policies.
+// ranges of the given length, in the units of Range, is at most one half; the full size always is.
+// RangeSteps returns nil for unknown policies.
 func RangeSteps(policy string, keys int, length uint64) []RangeStep {
 	if inner, keyed := strings.CutPrefix(policy, "keyed("); keyed {
 		policy = strings.TrimSuffix(inner, ")")

@@ -52,7 +52,7 @@ type rocksdbPolicy struct{ bitsPerKey int }
 // Key.Hash.
 //
 // Their hash has only 32 bits, and the probes of a key can coincide. At 10 bits per
-// key the FPR is 1.14% for small tables and 1.36% for 10 million keys. More than
+// key the FPR is 1.16% for small tables and 1.36% for 10 million keys. More than
 // about 12 bits per key gains little. Keys that differ in a few decimal digits can have
 // ten times the FPR.
 func RocksDBBloom(bitsPerKey int) Policy {

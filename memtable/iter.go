@@ -4,8 +4,9 @@ import "github.com/siftdb/sift/internal/base"
 
 // Iter iterates over the entries of a memtable, tombstones included, in the order of internal keys.
 // It sees the entries that were added before its last move, and possibly later ones. It cannot
-// fail. Keys and values alias the memtable: they remain valid after moves and Close, and must not be
-// modified. An Iter is not safe for concurrent use; a memtable can have any number of them.
+// fail. A move returns Valid. Keys and values alias the memtable: they remain valid after moves and
+// Close, and must not be modified. An Iter is not safe for concurrent use; a memtable can have any
+// number of them.
 type Iter struct {
 	m    *Memtable
 	list *list // of m

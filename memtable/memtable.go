@@ -1,8 +1,9 @@
 // Package memtable implements memtables, which keep the newest writes in memory. The entries of a
 // memtable lie in one arena, with a hash index for lookups, and a skip list for iterators. Entries
 // are inserted into the list when their order is needed. Writes and lookups can run concurrently
-// and take no locks. The first iterator waits until all entries are in the list, and so do the
-// first Get and a Find that would pass more than 128 entries of its bucket.
+// and take no locks. The first iterator waits until all entries are in the list, and so does the
+// first Get. Find calls Get if it would pass more than 8 entries of its bucket (128 before all
+// entries are in the list), or if entries were not added in the order of their sequence numbers.
 //
 // Kinds are sstable.KindSet and sstable.KindDelete. The keys of iterators are internal keys, which
 // package sstable describes.
@@ -38,8 +39,7 @@ type Memtable struct {
 }
 
 // New returns an empty memtable for entries of capacityBytes in total, counted by EntrySize.
-// capacityBytes is clamped to 0 to MaxCapacity. For a batch that exceeds the usual capacity, the
-// caller makes a memtable of the batch's size. A memtable takes about an eighth more memory than
+// capacityBytes is clamped to 0 to MaxCapacity. A memtable takes about an eighth more memory than
 // its capacity; pages that are never written to cost nothing.
 func New(capacityBytes int) *Memtable {
 	capacity := uint64(max(0, min(capacityBytes, MaxCapacity)))

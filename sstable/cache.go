@@ -54,8 +54,9 @@ const (
 	maxShards     = 64
 )
 
-// NewBlockCache returns a cache with a capacity in bytes. With a capacity of 0 or less it
-// caches nothing.
+// NewBlockCache returns a cache with a capacity in bytes. With a capacity of 0 or less it caches
+// nothing. The capacity is divided among up to 64 shards, of at least 1 MiB if there are several.
+// A block larger than a shard is not cached.
 func NewBlockCache(bytes int64) *BlockCache {
 	n := 1
 	for n < maxShards && bytes/int64(2*n) >= minShardBytes {

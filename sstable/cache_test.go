@@ -630,7 +630,7 @@ func TestUncachedBlocksAreNotCopied(t *testing.T) {
 		release  bool
 	}{
 		{"larger than a shard", 8 << 20, false},
-		{"of a released table", maxShards << 20, true},
+		{"of a released table", 8 * maxShards << 20, true}, // shards of 8 MiB
 	} {
 		r := openTable(t, data, &ReaderOptions{Cache: NewBlockCache(tt.capacity)})
 		if tt.release {

@@ -86,8 +86,9 @@ const (
 	deadShare = 8
 
 	// Loading and dropping filters leaves memory unused for a while. If that reduced the capacity,
-	// more filters would be dropped, which leaves more memory unused, and be loaded again later,
-	// forever. So 1/unusedShare of the memory beyond unreserved is reserved for unused memory.
+	// more filters would be dropped, which leaves more memory unused, and they would be loaded
+	// again later, in an endless cycle. So 1/unusedShare of the memory beyond unreserved is
+	// reserved for unused memory.
 	unusedShare = 4
 	unreserved  = 16 << 20
 )
@@ -355,8 +356,8 @@ func (p *FilterPool) HeldBytes() int64 {
 }
 
 // Sparse reports whether more than a fifth of the slabs' memory, and more than 4 MiB, is wasted:
-// freed, but kept alive by other filters in the same slab. Reader.MoveFilter of all readers
-// releases it.
+// freed, but kept alive by other filters in the same slab. To release it, call MoveFilter of all
+// readers.
 func (p *FilterPool) Sparse() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -32,10 +32,11 @@ type IterOptions struct {
 }
 
 // Iter iterates over the entries of a table, tombstones included. Its keys are internal keys, which
-// the package comment describes. Call Key and Value only while Valid is true. Their results are
-// valid until the next move or Close, and must not be modified. The argument of a seek must not be
-// the result of Key. An Iter is not safe for concurrent use, and must not be used after Close. A
-// table can have any number of iterators.
+// the package comment describes. A move returns Valid; if that is false, Err tells whether an error
+// or the end stopped it. Call Key and Value only while Valid is true. Their results are valid until
+// the next move or Close, and must not be modified. The argument of a seek must not be the result
+// of Key. An Iter is not safe for concurrent use, and must not be used after Close. A table can
+// have any number of iterators.
 type Iter struct {
 	r    *Reader
 	x    *index // nil: not loaded yet; kept even if the pool evicts it
@@ -366,9 +367,9 @@ func (it *Iter) collect(at int, stop func() bool) error {
 	return it.collectLast(at, stop, &total)
 }
 
-// collectLast is collect for keys whose total length is left, 0 if that is not known. Then it sets
-// left, and collects only up to maxBackBytes: copying all keys would take time out of proportion to
-// the block, in which they share their beginnings.
+// collectLast is collect, given the total length of the keys in left. If that is 0, unknown, it
+// sets left, and collects only up to maxBackBytes: in the block keys share prefixes, so copying all
+// of them could take time out of proportion to the block.
 func (it *Iter) collectLast(at int, stop func() bool, left *int64) error {
 	it.back, it.backKeys, it.key = it.back[:0], it.backKeys[:0], it.key[:0]
 	known, total := *left > 0, int64(0)

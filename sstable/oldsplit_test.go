@@ -34,7 +34,7 @@ func TestSplitWithoutSymbols(t *testing.T) {
 	if name, y := cutSymbols("at(3)"); name != "at(3)" || y != nil {
 		t.Fatalf("at(3) is %q with symbols %v", name, y)
 	}
-	h := &heldRange{reader: r, at: 3}
+	h := &heldRange{reader: r, prefixer: fixedPrefix(3)}
 	excluded := 0
 	for range 20_000 {
 		from := bytes.Clone(keys[rng.IntN(len(keys))])
@@ -62,7 +62,7 @@ func TestSplitWithoutSymbols(t *testing.T) {
 	// Ranges whose end has eight or more bytes after the prefix.
 	exact := exactRanges{}
 	exact.Add(splitKey([]byte("12345678a"), 0))
-	h = &heldRange{reader: exact}
+	h = &heldRange{reader: exact, prefixer: fixedPrefix(0)}
 	for to, want := range map[string]bool{"12345678": false, "12345679": true, "12345678b": true} {
 		if may := h.mayContain([]byte("12345670"), []byte(to)); may != want {
 			t.Errorf("up to %q: %t", to, may)

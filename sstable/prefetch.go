@@ -43,7 +43,7 @@ func (it *Iter) PrefetchGE(ikey []byte) {
 }
 
 // PrefetchFirst starts reading the first block, and does not wait for it. It does wait for the
-// index, if that is not in memory.
+// index, if that is not in memory. The next move must be First.
 func (it *Iter) PrefetchFirst() {
 	if it.r.ahead != nil && it.begin() {
 		it.prefetch(0)

@@ -48,7 +48,8 @@ import (
 // block. Unknown names are ignored. The block is invalid if the value of a known name is malformed.
 // Tables with another comparator, or with a nonzero value of RocksDB's property for a global
 // sequence number, are not supported. If RocksDB's whole-key filtering property is 0, the filter
-// contains only prefixes of keys, and is not used. The checksums tie the filters to the table: an
+// contains only prefixes of keys, and is not used. Nor is it used if that property is missing and
+// rocksdb.compression_options is there, as in tables of pebble v2. The checksums tie the filters to the table: an
 // intact filter block of another table would exclude keys.
 //
 // The entry sift.seq.max = 300 is
@@ -85,10 +86,11 @@ type Properties struct {
 	RangeKeys   uint64 // number of keys in the range filter
 	RangeBytes  uint64 // size of the range filter on disk
 
-	rangeCRC     uint32
-	compressed   bool
-	prefixesOnly bool // the filter, of another engine, contains no keys
-	unitCRCs     []uint32
+	rangeCRC   uint32
+	compressed bool
+	wholeKeys  string // "1": the filter of another engine contains keys, "0": only prefixes, "": unknown
+	engine     bool   // RocksDB or pebble wrote the table: it has compression options
+	unitCRCs   []uint32
 }
 
 // FilterBitsPerKey returns the size of the filter in bits per key, NaN if unknown.
@@ -119,35 +121,36 @@ const comparatorName = "leveldb.BytewiseComparator"
 
 // Names of properties. On disk; do not change.
 const (
-	propComparator    = "rocksdb.comparator"
-	propCompression   = "rocksdb.compression"
-	propData          = "rocksdb.data.size"
-	propDeletions     = "rocksdb.deleted.keys"
-	propGlobalSeq     = "rocksdb.external_sst_file.global_seqno"
-	propWholeKeys     = "rocksdb.block.based.table.whole.key.filtering"
-	propFilterFamily  = "rocksdb.filter.policy"
-	propFilterSize    = "rocksdb.filter.size"
-	propIndex         = "rocksdb.index.size"
-	propDataBlocks    = "rocksdb.num.data.blocks"
-	propEntries       = "rocksdb.num.entries"
-	propRawKeys       = "rocksdb.raw.key.size"
-	propRawValues     = "rocksdb.raw.value.size"
-	propFileNumber    = "sift.file.number"
-	propUnitChecksums = "sift.filter.checksums"
-	propFPR           = "sift.filter.fpr"
-	propFilterKeys    = "sift.filter.keys"
-	propPolicy        = "sift.filter.policy"
-	propPrefix        = "sift.filter.prefix"
-	propLargest       = "sift.key.largest"
-	propSmallest      = "sift.key.smallest"
-	propKeys          = "sift.num.keys"
-	propRangeChecksum = "sift.range.checksum"
-	propRangeKeys     = "sift.range.keys"
-	propRangePolicy   = "sift.range.policy"
-	propRangeSize     = "sift.range.size"
-	propRangeSplit    = "sift.range.split"
-	propMaxSeq        = "sift.seq.max"
-	propMinSeq        = "sift.seq.min"
+	propComparator         = "rocksdb.comparator"
+	propCompression        = "rocksdb.compression"
+	propCompressionOptions = "rocksdb.compression_options" // only read
+	propData               = "rocksdb.data.size"
+	propDeletions          = "rocksdb.deleted.keys"
+	propGlobalSeq          = "rocksdb.external_sst_file.global_seqno"
+	propWholeKeys          = "rocksdb.block.based.table.whole.key.filtering"
+	propFilterFamily       = "rocksdb.filter.policy"
+	propFilterSize         = "rocksdb.filter.size"
+	propIndex              = "rocksdb.index.size"
+	propDataBlocks         = "rocksdb.num.data.blocks"
+	propEntries            = "rocksdb.num.entries"
+	propRawKeys            = "rocksdb.raw.key.size"
+	propRawValues          = "rocksdb.raw.value.size"
+	propFileNumber         = "sift.file.number"
+	propUnitChecksums      = "sift.filter.checksums"
+	propFPR                = "sift.filter.fpr"
+	propFilterKeys         = "sift.filter.keys"
+	propPolicy             = "sift.filter.policy"
+	propPrefix             = "sift.filter.prefix"
+	propLargest            = "sift.key.largest"
+	propSmallest           = "sift.key.smallest"
+	propKeys               = "sift.num.keys"
+	propRangeChecksum      = "sift.range.checksum"
+	propRangeKeys          = "sift.range.keys"
+	propRangePolicy        = "sift.range.policy"
+	propRangeSize          = "sift.range.size"
+	propRangeSplit         = "sift.range.split"
+	propMaxSeq             = "sift.seq.max"
+	propMinSeq             = "sift.seq.min"
 )
 
 // Property is a property as stored.
@@ -332,7 +335,9 @@ func (p *Properties) other(name string, value []byte) (ok bool, err error) {
 			return false, fmt.Errorf("%w: global sequence number", base.ErrUnsupported)
 		}
 	case propWholeKeys:
-		p.prefixesOnly = string(value) == "0"
+		p.wholeKeys = string(value)
+	case propCompressionOptions:
+		p.engine = true
 	case propCompression:
 		p.compressed = string(value) == "Snappy"
 	case propRangeChecksum:

@@ -87,7 +87,10 @@ func TestRangesOfFewKeys(t *testing.T) {
 // filterOfKeys returns a range filter of the keys, split by a prefixer or at a length.
 func filterOfKeys(k *rangeKeys, prefixer Prefixer, at int, withSymbols bool) *heldRange {
 	f := exactRanges{}
-	h := &heldRange{reader: f, at: at, prefixer: prefixer}
+	h := &heldRange{reader: f, prefixer: prefixer}
+	if prefixer == nil {
+		h.prefixer = fixedPrefix(at)
+	}
 	length := func([]byte) int { return at }
 	if prefixer != nil {
 		length = prefixer.PrefixLen
@@ -113,10 +116,7 @@ func filterOfKeys(k *rangeKeys, prefixer Prefixer, at int, withSymbols bool) *he
 // isWithin reports whether all keys of a range have the same prefix, and numbers can represent both
 // bounds exactly.
 func isWithin(h *heldRange, from, to string) bool {
-	n := h.at
-	if h.prefixer != nil {
-		n = h.prefixer.PrefixLen([]byte(from))
-	}
+	n := h.prefixer.PrefixLen([]byte(from))
 	if n < 0 || n > len(from) || h.symbols != nil && len(from)-n > len(h.symbols.positions) {
 		return false
 	}

@@ -175,8 +175,7 @@ func fixedSplit(name string) (at int, ok bool) {
 type heldRange struct {
 	reader     filter.RangeReader // nil: not loaded, unusable, or the table has none
 	bitsPerKey int                // see LoadRangeBits; 0: loaded as a whole
-	at         int                // length of prefixes, unless there is a prefixer
-	prefixer   Prefixer           // determines prefixes; nil: at does
+	prefixer   Prefixer           // determines prefixes
 	symbols    *symbols           // nil: the next 8 bytes are the number
 	err        error              // why the filter is unusable
 }
@@ -209,22 +208,17 @@ func (r *Reader) RangeFilterBytes() int {
 }
 
 // MayContainRange reports false only if the table holds no entry with a key in [from, to).
-// It returns true without a range filter, and for a range that spans several prefixes. nil is
-// the empty key, not a missing bound. The first call reads the filter from the file, unless
-// ReaderOptions.MaxFilterUnits is negative.
+// It returns true without a usable range filter, and for a range that spans several prefixes.
+// nil is the empty key, not a missing bound. The first call reads the filter from the file,
+// unless ReaderOptions.MaxFilterUnits is negative.
 func (r *Reader) MayContainRange(from, to []byte) bool { return r.rangeFilter().mayContain(from, to) }
 
 func (h *heldRange) mayContain(from, to []byte) bool {
 	if h.reader == nil {
 		return true
 	}
-	at := h.at
-	if h.prefixer != nil {
-		if at = h.prefixer.PrefixLen(from); at < 0 {
-			return true
-		}
-	}
-	if len(from) < at {
+	at := h.prefixer.PrefixLen(from)
+	if at < 0 || at > len(from) {
 		return true
 	}
 	end := endsPrefix(from[:at], to)
@@ -384,9 +378,10 @@ func (r *Reader) loadRange(h *heldRange) error {
 		return r.unknownFilter(strings.TrimPrefix(m.Name, rangePrefix), filter.ErrUnknownFamily)
 	}
 	split, symbols := cutSymbols(r.props.RangeSplit)
-	at, fixed := fixedSplit(split)
 	var prefixer Prefixer
-	if !fixed {
+	if at, fixed := fixedSplit(split); fixed {
+		prefixer = fixedPrefix(at)
+	} else {
 		if prefixer = prefixerNamed(split); prefixer == nil {
 			prefixer = r.prefix
 		}
@@ -408,6 +403,6 @@ func (r *Reader) loadRange(h *heldRange) error {
 	if err != nil {
 		return r.corrupt(m.Handle, "filter block", err)
 	}
-	h.reader, h.at, h.prefixer, h.symbols = reader, at, prefixer, symbols
+	h.reader, h.prefixer, h.symbols = reader, prefixer, symbols
 	return nil
 }

@@ -341,11 +341,11 @@ func TestEndsPrefix(t *testing.T) {
 
 // TestEmptyRange checks that a range that ends where it begins, or before, causes no panic.
 func TestEmptyRange(t *testing.T) {
-	h := &heldRange{reader: exactRanges{}}
+	h := &heldRange{reader: exactRanges{}, prefixer: fixedPrefix(0)}
 	h.mayContain(nil, nil)
 	h.mayContain([]byte("b"), nil)
 	h.mayContain([]byte("b"), []byte("a"))
-	h.at = 1
+	h.prefixer = fixedPrefix(1)
 	h.mayContain([]byte("b"), []byte("b"))
 }
 

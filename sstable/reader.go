@@ -28,7 +28,7 @@ type ReaderOptions struct {
 	Secret *filter.Secret
 	// RangePolicies open range filters. Default: filter.Range.
 	RangePolicies []filter.RangePolicy
-	// IgnoreFilter treats the table as if it had no filter.
+	// IgnoreFilter treats the table as if it had no filter. It does not affect the range filter.
 	IgnoreFilter bool
 	// MaxFilterUnits is the maximum number of filter units that NewReader loads. Default: all.
 	// Negative: none, and only LoadRangeBits loads the range filter. LevelDB's own filters are

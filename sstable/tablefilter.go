@@ -153,7 +153,16 @@ func (r *Reader) FilterUnits() []int64 {
 	return units
 }
 
-var errPrefixesOnly = errors.New("contains prefixes only, not keys")
+// mayLackKeys reports whether the filter may contain only prefixes of keys. pebble v2 can write such
+// filters, and does not record which ones.
+func (p *Properties) mayLackKeys() bool {
+	if p.wholeKeys == "" {
+		return p.engine
+	}
+	return p.wholeKeys != "1"
+}
+
+var errPrefixesOnly = errors.New("may contain prefixes only, not keys")
 
 // unknownFilter returns the error for a filter of the given family that is not used because of
 // cause.
@@ -177,7 +186,7 @@ func (r *Reader) openFilter(meta []MetaBlock, o *ReaderOptions) error {
 			continue
 		}
 		open, unknown := opener(family, o.Policies), filter.ErrUnknownFamily
-		if r.props != nil && r.props.prefixesOnly {
+		if r.props != nil && r.props.mayLackKeys() {
 			open, unknown = nil, errPrefixesOnly
 		}
 		if open == nil {

@@ -430,10 +430,14 @@ func TestUnitChecksums(t *testing.T) {
 // since it would exclude keys.
 func TestPrefixesOnly(t *testing.T) {
 	data, _ := buildTable(t, numbered(50), &WriterOptions{Filter: filter.RocksDBBloom(10)})
-	for value, want := range map[string]FilterState{"1": FilterOK, "0": FilterUnknown} {
+	for value, want := range map[string]FilterState{"1": FilterOK, "0": FilterUnknown, "": FilterUnknown} {
 		r := openTable(t, data, &ReaderOptions{IgnoreFilter: true})
 		block := blockWriter{interval: 1}
-		block.add([]byte(propWholeKeys), 0, []byte(value))
+		if value != "" {
+			block.add([]byte(propWholeKeys), 0, []byte(value))
+		} else { // as pebble v2
+			block.add([]byte(propCompressionOptions), 0, []byte("window_bits=-14"))
+		}
 		props, err := decodeProperties(block.finish())
 		if err != nil {
 			t.Fatal(err)

@@ -223,7 +223,12 @@ func (v *verifier) dataBlock(i int) error {
 				if v.last != nil {
 					shared = base.CommonPrefix(base.UserKey(v.last), userKey)
 				}
-				prefixesFrom(shared, v.prefix, userKey, v.probe)
+				left := maxNewPrefixes // a crafted key may have millions
+				prefixesFrom(shared, v.prefix, userKey, func(prefix []byte) {
+					if left--; left >= 0 {
+						v.probe(prefix)
+					}
+				})
 			}
 		}
 		v.seen.note(key, seq, kind, e.end-e.value)

@@ -158,3 +158,23 @@ func (r *countedReader) MayContain(k filter.Key) bool {
 	r.policy.probes++
 	return r.Reader.MayContain(k)
 }
+
+// unboundedEach claims in the properties to be EachPrefix('/'), without its bound.
+type unboundedEach struct{}
+
+func (unboundedEach) Name() string         { return EachPrefix('/').Name() }
+func (unboundedEach) PrefixLen([]byte) int { return 1 }
+
+// TestVerifyBoundsPrefixes checks that Verify does not probe all prefixes of a key of delimiters.
+func TestVerifyBoundsPrefixes(t *testing.T) {
+	policy := &countedPolicy{Policy: filter.Bloom(10)}
+	data, _ := buildTable(t, []kv{{strings.Repeat("/", 5000), 1, KindSet, ""}}, &WriterOptions{Filter: policy, Prefix: unboundedEach{}})
+	r := openTable(t, data, &ReaderOptions{Policies: []filter.Policy{policy}})
+	policy.probes = 0
+	if err := r.Verify(t.Context(), func(error) {}); err != nil { // the filter lacks most prefixes
+		t.Fatal(err)
+	}
+	if n := policy.probes; n < 2 || n > 1+maxNewPrefixes {
+		t.Errorf("%d probes for one key", n)
+	}
+}

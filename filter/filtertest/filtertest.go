@@ -5,9 +5,9 @@
 //
 // Run builds filters over zero to a million keys; probes for every key; compares the
 // false positive rate with the reader's FPR; reuses writers after Finish; probes from
-// several goroutines; counts allocations; and damages filters at every byte. RunRange
-// does the same for range filters. A seed determines the keys, and each failure prints
-// it.
+// several goroutines; counts allocations; and damages filters at every byte. RunRange does
+// the same for range filters, except that it probes from a single goroutine. A seed
+// determines the keys, and each failure prints it.
 package filtertest
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// TB is the part of testing.TB that Run uses.
+// TB is the part of testing.TB that Run requires.
 type TB interface {
 	Helper()
 	Errorf(format string, args ...any)

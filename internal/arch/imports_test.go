@@ -50,7 +50,7 @@ var allowed = []struct {
 	{"internal/arch", nil},
 	{"internal/redisbloom", nil},
 	{"internal/goredis", nil},
-	{"internal/serve", []string{"", "internal/bytesize", "internal/memlimit", "internal/redisbloom", "internal/serve/..."}},
+	{"internal/serve", []string{"", "internal/bytesize", "internal/memlimit", "internal/redisbloom", "internal/serve/...", "internal/vfs"}},
 	{"internal/serve/resp", nil},
 	{"internal/serve/servebench", nil},
 	{"", []string{"filter", "memtable", "sstable", "internal/..."}},

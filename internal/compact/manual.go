@@ -70,14 +70,22 @@ func (m *Manual) step(v *manifest.Version, cfg Config) (plan Plan, ok bool) {
 	return Plan{}, false
 }
 
-// lay determines the steps of a pass over a level >= 1.
+// lay determines the steps of a pass over a level >= 1. Small tables may overlap much of the next
+// level, all of which takes part, so a step bounds that, too.
 func (m *Manual) lay(v *manifest.Version, cfg Config) {
-	var size uint64
-	inputs := v.Overlapping(nil, m.level, m.from, m.to)
+	most := maxManual * cfg.LevelTableBytes(m.level)
+	var size, below uint64
+	inputs, lower := v.Overlapping(nil, m.level, m.from, m.to), v.Levels[m.level+1]
 	for i, t := range inputs {
 		size += t.Size
-		if i == len(inputs)-1 || size+inputs[i+1].Size > maxManual*cfg.LevelTableBytes(m.level) {
-			m.ends, size = append(m.ends, bytes.Clone(base.UserKey(t.Largest))), 0
+		for len(lower) > 0 && bytes.Compare(base.UserKey(lower[0].Smallest), base.UserKey(t.Largest)) <= 0 {
+			if bytes.Compare(base.UserKey(lower[0].Largest), base.UserKey(t.Smallest)) >= 0 {
+				below += lower[0].Size
+			}
+			lower = lower[1:]
+		}
+		if i == len(inputs)-1 || size+inputs[i+1].Size > most || below > maxGrandparents*most {
+			m.ends, size, below = append(m.ends, bytes.Clone(base.UserKey(t.Largest))), 0, 0
 		}
 	}
 }

@@ -1,7 +1,9 @@
 package compact
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/siftdb/sift/internal/base"
@@ -93,5 +95,31 @@ func TestManualLooksAgain(t *testing.T) {
 	v = parseVersion(t, "L2: 3:a-b*20 4:c-d*20 / L3: 5:x-z")
 	if plan, ok := m.Next(v, testConfig); ok || m.Level() != 2 {
 		t.Errorf("then %s, and the deepest level is %d", describe(plan, ok), m.Level())
+	}
+}
+
+// TestManualStepsAreBounded checks that a step takes a bounded part of the next level, however small
+// the tables above it are.
+func TestManualStepsAreBounded(t *testing.T) {
+	var upper, lower strings.Builder
+	for i := range 10 {
+		fmt.Fprintf(&upper, " %d:%c0-%c9", i+1, 'a'+i, 'a'+i)
+		fmt.Fprintf(&lower, " %d:%c0-%c9*100", i+11, 'a'+i, 'a'+i)
+	}
+	v := parseVersion(t, "L1:"+upper.String()+" / L2:"+lower.String())
+	m := NewManual(nil, nil, 0)
+	steps := 0
+	for { // the version stays, so a step finds the last table of the previous one again
+		plan, ok := m.Next(v, testConfig)
+		if !ok {
+			break
+		}
+		steps++
+		if n := totalSize(plan.Inputs[1]); n > 40_000 {
+			t.Errorf("step %d takes %d bytes of level 2", steps, n)
+		}
+	}
+	if steps < 3 {
+		t.Errorf("%d steps", steps)
 	}
 }

@@ -29,7 +29,7 @@ type Job struct {
 	// DeletionRun is the number of consecutive tombstones, of different keys, that get a table of
 	// their own, so that a compaction can drop them without rewriting much else; 0: none do.
 	DeletionRun int
-	// TableBytes is the target size of a table; 0: a single table.
+	// TableBytes is the target size of a table; 0: unlimited.
 	TableBytes int64
 	// GrowTables returns the target size of the next table, if larger than TableBytes, when the
 	// given number of bytes have been written. Nil: it does not grow.

@@ -26,6 +26,8 @@ type Cache struct {
 	hand  *File      // the hand: next in the ring of open files; nil: none
 	open  int        // files in the ring and files being opened
 	bytes int64      // total size of all files, open or not
+
+	unmapped bool // files may be open without a mapping because bytes was too large
 }
 
 // File is an immutable file. It is an io.ReaderAt.
@@ -50,9 +52,9 @@ var processFiles atomic.Int64
 // maxProcessFiles is the maximum of processFiles: half of the process's descriptors.
 var maxProcessFiles = sync.OnceValue(func() int64 { return int64(vfs.MaxFiles() / 2) })
 
-// New returns an empty cache. At most max files are open at once; 0 leaves only the bound on
-// all caches together, half of the process's file descriptors. Files are mapped as long as
-// the total size of all of them, open or not, is at most mapBytes.
+// New returns an empty cache. At most max files are open at once, unless more are being read; 0
+// leaves only the bound on all caches together, half of the process's file descriptors. Files are
+// mapped as long as the total size of all of them, open or not, is at most mapBytes.
 func New(fsys vfs.FS, max int, mapBytes int64) *Cache {
 	return &Cache{fs: fsys, max: max, mapBytes: mapBytes}
 }
@@ -85,7 +87,21 @@ func (c *Cache) Add(path string, size int64) *File {
 func (c *Cache) WaitUnmapped() { c.mappings.Wait() }
 
 // unmap turns mapped files into ordinary ones. REQUIRES: mu.
-func (c *Cache) unmap() { c.each(vfs.Unmap) }
+func (c *Cache) unmap() {
+	c.unmapped = true
+	c.each(vfs.Unmap)
+}
+
+// remap closes the files that nobody reads, so that their next reads map them, once all files
+// together fit with some room to spare. REQUIRES: mu.
+func (c *Cache) remap() {
+	if !c.unmapped || c.bytes > c.mapBytes-c.mapBytes/8 {
+		return
+	}
+	c.unmapped = false
+	for c.closeOne() {
+	}
+}
 
 // ReadAt reads from the file, and opens it if necessary.
 func (f *File) ReadAt(p []byte, off int64) (n int, err error) {
@@ -149,6 +165,7 @@ func (f *File) open() error {
 		return err
 	}
 	f.used.Store(true)
+	c.unmapped = c.unmapped || !mapped
 	c.link(f)
 	if mapped && c.bytes > c.mapBytes {
 		c.unmap() // files were added meanwhile
@@ -242,6 +259,7 @@ func (f *File) Close() error {
 		c.unlink(f)
 		c.release()
 	}
+	c.remap()
 	c.mu.Unlock()
 	if file == nil {
 		return nil

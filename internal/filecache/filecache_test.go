@@ -245,3 +245,33 @@ func TestConcurrent(t *testing.T) {
 	faulty.SetHook(nil)
 	checkClosed(t, c, hot, faulty)
 }
+
+// TestMapsAgain checks that files are opened again, and then mapped, once all of them fit again.
+func TestMapsAgain(t *testing.T) {
+	c, files, faulty := newFiles(t, 3, 0)
+	large := c.Add("large", 2<<20) // more than may be mapped
+	for i := range files {
+		mustRead(t, files, i)
+	}
+	opens := 0
+	faulty.SetHook(func(op vfstest.Op) error {
+		if op.Kind == vfstest.OpOpen {
+			opens++
+		}
+		return nil
+	})
+	if mustRead(t, files, 0); opens != 0 {
+		t.Errorf("an open file was opened %d times", opens)
+	}
+	if err := large.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range files {
+		mustRead(t, files, i)
+	}
+	if opens != len(files) {
+		t.Errorf("%d of %d files were opened again", opens, len(files))
+	}
+	faulty.SetHook(nil)
+	checkClosed(t, c, files, faulty)
+}

@@ -27,10 +27,12 @@ type Config struct {
 	Tables func() (tables []Table, done func())
 	// Budget redistributes the memory, and returns the number of bytes that filters may take.
 	Budget func() int64
-	// Capped is set if the manager always loads filters in steps, range filters included.
-	// Otherwise filters are loaded as a whole with their tables if they fit; the manager loads
-	// filters in steps only once one did not fit or could not be read, and never range filters.
+	// Capped is set if the manager always loads filters in steps. Otherwise filters are loaded as a
+	// whole with their tables if they fit; the manager loads filters in steps only once one did not
+	// fit or could not be read.
 	Capped bool
+	// Ranges is set if the manager loads range filters, too.
+	Ranges bool
 	// Loaded is closed when Open has loaded the tables. The manager waits for it, since an
 	// earlier plan would miss tables.
 	Loaded <-chan struct{}
@@ -67,6 +69,7 @@ func (m *Manager) run() {
 		return
 	case <-m.config.Loaded:
 	}
+	m.updateRates(time.Now()) // the time until now does not count
 	limit := int64(math.MaxInt64)
 	for {
 		var tick <-chan time.Time
@@ -136,7 +139,7 @@ func (m *Manager) Rebalance(limit int64) (again bool) {
 		return false
 	}
 	defer done()
-	filters, inputs := planInputs(tables, m.config.Capped)
+	filters, inputs := planInputs(tables, m.config.Ranges)
 	for _, f := range m.replace(filters, inputs) {
 		m.hold(f, 0)
 	}
@@ -177,9 +180,17 @@ func (m *Manager) replace(filters []managedFilter, inputs []plan.Table) (gone []
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	managed := make(map[managedKey]bool, len(m.held))
 	for _, f := range m.held {
+		managed[f.key()] = true
 		if !present[f.key()] {
 			gone = append(gone, f)
+		}
+	}
+	for _, f := range filters {
+		if !managed[f.key()] { // its rate begins now: it has not followed the count
+			rate, seen := f.traffic()
+			rate.Skip(seen.Load())
 		}
 	}
 	m.held = filters
@@ -234,7 +245,7 @@ func (m *Manager) Expected(tables func() []Table) (wasted, nextMiBSaves float64)
 	if traffic == 0 {
 		return 0, 0
 	}
-	filters, inputs := planInputs(tables(), m.config.Capped)
+	filters, inputs := planInputs(tables(), m.config.Ranges)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	follow(filters, inputs)

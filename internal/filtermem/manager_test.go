@@ -246,3 +246,20 @@ func TestClosedDuringRebalance(t *testing.T) {
 		t.Error("no filter is loaded")
 	}
 }
+
+// TestRateBeginsWhenManaged checks that lookups from before a filter was managed are not counted as
+// recent ones.
+func TestRateBeginsWhenManaged(t *testing.T) {
+	var pool sstable.FilterPool
+	a := newTable(t, &pool)
+	m := newManager(&pool, 1<<20, a)
+	now := time.Now()
+	m.last = now
+	a.AbsentKeys.Add(1_000_000_000) // in the hours in which all filters fitted
+	m.Rebalance(math.MaxInt64)
+	a.AbsentKeys.Add(1000)
+	m.updateRates(now.Add(plan.Tick))
+	if rate := a.keyRate.PerSecond; rate <= 0 || rate > 1000 {
+		t.Errorf("after a second with 1,000 lookups the rate is %v", rate)
+	}
+}

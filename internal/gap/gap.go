@@ -51,8 +51,8 @@ const minWeight = 16
 // maxShare limits the size of a single gap to 1/maxShare of the Set's maximum.
 const maxShare = 4
 
-// Set is a bounded set of gaps that do not overlap. The nil Set is always empty.
-// All methods are safe for concurrent use.
+// Set is a bounded set of gaps that do not overlap. The nil Set is always empty; Cuts, Grow and
+// Watch must not be called on it. All methods are safe for concurrent use.
 type Set struct {
 	maxBytes int
 
@@ -67,8 +67,7 @@ type Set struct {
 	watches []*Watch
 }
 
-// NewSet returns a set that takes at most about maxBytes of memory, or nil if that is too little
-// for any gap.
+// NewSet returns a set that takes at most about maxBytes of memory, or nil if each gap takes more.
 func NewSet(maxBytes int) *Set {
 	if maxBytes < gapOverhead {
 		return nil

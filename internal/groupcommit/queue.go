@@ -20,8 +20,8 @@ func (m *Member) member() *Member { return m }
 
 // Work is what a Queue does with its members. Only the leader calls its functions.
 type Work[M any] struct {
-	// Expect returns how many members are about to join, for whom the leader should wait a moment,
-	// including itself. The wait is short, and ends even if they do not come.
+	// Expect returns how many members, itself included, the leader should expect in the queue. It
+	// waits for them a moment, and then continues even if they have not come.
 	Expect func(leader M) int
 	// Take returns how many members the next group has, at least one. waiting[0] is the leader.
 	// The queue is locked during the call.

@@ -33,8 +33,8 @@ func decodeCurrent(b []byte) (num uint64, err error) {
 	return num, nil
 }
 
-// ErrNoDatabase reports a directory without a database: CURRENT is missing, and so is
-// everything else that a database leaves behind.
+// ErrNoDatabase reports a directory without a database: CURRENT is missing, and no other file
+// holds data; see ReadCurrent.
 var ErrNoDatabase = errors.New("no database in the directory")
 
 // ReadCurrent returns the number of the MANIFEST that CURRENT names.
@@ -57,6 +57,9 @@ func ReadCurrent(fsys vfs.FS, dir string) (num uint64, err error) {
 		}
 		return 0, &base.CorruptionError{Path: path, Offset: -1, What: "CURRENT",
 			Err: fmt.Errorf("the file is missing and %s exists; Repair can bring the database back", found)}
+	}
+	if damage := (*base.CorruptionError)(nil); errors.As(err, &damage) { // of the file system's own CURRENT
+		return 0, badCurrent(fsys, dir, damage.Err)
 	}
 	if err != nil {
 		return 0, err

@@ -3,7 +3,6 @@
 package merge
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 
@@ -112,24 +111,18 @@ func (m *Iter) SeekLT(ikey []byte) bool {
 	return m.heapify()
 }
 
-// Next moves to the next entry. REQUIRES: Valid().
+// Next moves to the next entry. REQUIRES: Valid(), and the last absolute move was First or SeekGE.
 func (m *Iter) Next() bool {
 	if m.err != nil {
 		return false
 	}
-	if m.reverse {
-		return m.turn()
-	}
 	return m.advance(m.children[m.heap[0]].it.Next())
 }
 
-// Prev moves to the previous entry. REQUIRES: Valid().
+// Prev moves to the previous entry. REQUIRES: Valid(), and the last absolute move was Last or SeekLT.
 func (m *Iter) Prev() bool {
 	if m.err != nil {
 		return false
-	}
-	if !m.reverse {
-		return m.turn()
 	}
 	return m.advance(m.children[m.heap[0]].it.Prev())
 }
@@ -168,45 +161,6 @@ func (m *Iter) advance(ok bool) bool {
 		m.down(r)
 	}
 	return true
-}
-
-// turn reverses the direction and moves by one: every child seeks to its first entry beyond
-// the current one.
-func (m *Iter) turn() bool {
-	at := int(m.heap[0])
-	key := bytes.Clone(m.children[at].key)
-	m.begin(!m.reverse)
-	for i := range m.children {
-		it := m.children[i].it
-		var ok bool
-		switch {
-		case i == at && m.reverse:
-			ok = it.Prev()
-		case i == at:
-			ok = it.Next()
-		case m.reverse && i < at:
-			// The last entry at or before the key: of equal keys, those of older children
-			// come after those of newer ones.
-			switch ok = it.SeekGE(key); {
-			case ok && bytes.Equal(it.Key(), key):
-			case ok:
-				ok = it.Prev()
-			case it.Err() == nil:
-				ok = it.Last()
-			}
-		case m.reverse:
-			ok = it.SeekLT(key)
-		default:
-			ok = it.SeekGE(key)
-			if ok && i < at && bytes.Equal(it.Key(), key) {
-				ok = it.Next()
-			}
-		}
-		if !m.enter(i, ok) {
-			return false
-		}
-	}
-	return m.heapify()
 }
 
 func (m *Iter) begin(reverse bool) {

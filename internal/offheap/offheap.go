@@ -1,3 +1,3 @@
-// Package offheap allocates memory outside Go's heap, on Linux. The garbage collector does not free
-// it, and does not let the heap grow by as much again between collections.
+// Package offheap allocates memory outside Go's heap, on Linux. The garbage collector neither frees
+// it nor counts it when it decides how far the heap may grow.
 package offheap

@@ -26,6 +26,9 @@ type AccessRate struct {
 	seen      uint64
 }
 
+// Skip makes the next Update ignore the lookups or scans so far.
+func (r *AccessRate) Skip(seen uint64) { r.seen = seen }
+
 // Update updates the rate. seen is the number of lookups or scans so far, elapsed the time since the
 // last call.
 func (r *AccessRate) Update(seen uint64, elapsed time.Duration) {

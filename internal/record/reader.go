@@ -36,7 +36,7 @@ const (
 	// such a tail; so does damage to the last record.
 	Torn
 	// Damaged: bytes that are not a whole record, with a valid chunk after them. If the bytes
-	// were synced, this is damage. A power cut can leave it among bytes that were not.
+	// were synced, this is damage; if not, a power cut can cause it.
 	Damaged
 )
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"time"
 
 	"golang.org/x/sys/windows"
 )
@@ -21,21 +22,33 @@ func syncDir(dir string) error {
 	return err
 }
 
+// renamePatience is how long rename waits for other programs, such as virus scanners, that have one
+// of the files open and do not share its deletion.
+const renamePatience = time.Second
+
 // rename is os.Rename, except that it returns when the new name is on disk: nothing is synced after
-// the last rename of an operation.
+// the last rename of an operation; and that it waits for programs that use the files for a moment.
 func rename(oldname, newname string) error {
 	from, err := windows.UTF16PtrFromString(oldname)
 	if err != nil {
 		return &os.LinkError{Op: "rename", Old: oldname, New: newname, Err: err}
 	}
 	to, err := windows.UTF16PtrFromString(newname)
-	if err == nil {
-		err = windows.MoveFileEx(from, to, windows.MOVEFILE_REPLACE_EXISTING|windows.MOVEFILE_WRITE_THROUGH)
-	}
 	if err != nil {
 		return &os.LinkError{Op: "rename", Old: oldname, New: newname, Err: err}
 	}
-	return nil
+	begin := time.Now()
+	for pause := time.Millisecond; ; pause *= 2 {
+		err = windows.MoveFileEx(from, to, windows.MOVEFILE_REPLACE_EXISTING|windows.MOVEFILE_WRITE_THROUGH)
+		if err == nil {
+			return nil
+		}
+		inUse := errors.Is(err, windows.ERROR_ACCESS_DENIED) || errors.Is(err, windows.ERROR_SHARING_VIOLATION)
+		if !inUse || time.Since(begin) > renamePatience {
+			return &os.LinkError{Op: "rename", Old: oldname, New: newname, Err: err}
+		}
+		time.Sleep(pause)
+	}
 }
 
 func readOnly(err error) bool {

@@ -168,9 +168,9 @@ var faults = []fault{
 	// Iterators.
 	{
 		name: "merge-turned", origin: "facebook/rocksdb#648",
-		was:   "a merging iterator that changed direction continued from where its children stood",
-		edits: []edit{{"internal/merge/merge.go", "\t\tcase m.reverse:\n\t\t\tok = it.SeekLT(key)", "\t\tcase m.reverse && it.Valid():\n\t\t\tok = true\n\t\tcase m.reverse:\n\t\t\tok = it.SeekLT(key)"}},
-		tests: []suite{{"internal/merge", "TestMergeAgainstModel"}, {".", "TestModel"}},
+		was:   "an iterator that changed direction continued from where the merged iterators stood",
+		edits: []edit{{"iter.go", "\t\tit.in.SeekLT(it.seek)\n\t}\n\treturn it.back(it.findPrev(false))", "\t\tit.in.Prev()\n\t}\n\treturn it.back(it.findPrev(false))"}},
+		tests: []suite{{".", "TestModel"}},
 	}, {
 		name: "end-of-table", origin: "cockroachdb/pebble#413",
 		was:   "a seek past the last key of a table, but within its bounds, did not continue in the next table",
