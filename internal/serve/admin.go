@@ -180,6 +180,7 @@ func reset(c *client, args [][]byte) {
 	c.unwatch()
 	c.db = 0
 	c.name.Store(nil)
+	c.stays.Store(false)
 	c.w.Proto = 2
 	c.silence, c.readsOld = replyAll, false
 	trusted := c.srv.password() == ""

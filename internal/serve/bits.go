@@ -30,7 +30,7 @@ func bitAt(v []byte, n int64) int64 {
 }
 
 func setBit(c *client, args [][]byte) {
-	n, err := bitOffset(args[2], int64(c.srv.cfg.MaxBulkBytes)-1)
+	n, err := bitOffset(args[2], int64(c.srv.maxValue())-1)
 	if c.reply(err) {
 		return
 	}

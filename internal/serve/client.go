@@ -62,6 +62,7 @@ type client struct {
 	last         atomic.Int64  // ms of the last command
 	lastProgress atomic.Int64  // ms when it last sent or read a part of something large
 	killed       atomic.Bool   // set by other clients
+	stays        atomic.Bool   // CLIENT NO-EVICT: evict spares it
 	taken        atomic.Int64  // bytes of memory for requests and replies
 	safe         int           // bytes of the replies that may be sent
 	refresh      time.Duration // since srv.started: when the deadline for writes is to be extended
@@ -95,6 +96,10 @@ func (s *Server) accept(conn net.Conn) {
 	if s.closing || len(s.clients) >= s.cfg.MaxClients {
 		s.clientsMu.Unlock()
 		s.stats.rejected.Add(1)
+		if _, ok := conn.(*tls.Conn); ok { // a handshake would keep the descriptor
+			closeNow(conn)
+			return
+		}
 		conn.SetDeadline(time.Now().Add(time.Second))
 		go func() {
 			conn.Write([]byte("-ERR max number of clients reached\r\n"))

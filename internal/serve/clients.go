@@ -135,7 +135,10 @@ func clientCommand(c *client, args [][]byte) {
 			c.reply(errSyntax)
 			return
 		}
-		c.w.OK() // nothing is evicted, and access times are not recorded
+		if sub == "NO-EVICT" { // access times are not recorded
+			c.stays.Store(is(args[2], "ON"))
+		}
+		c.w.OK()
 	case sub == "INFO" && n == 2:
 		c.w.BulkString(c.line(c))
 	case sub == "LIST":

@@ -17,10 +17,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"time"
 
 	"github.com/siftdb/sift/internal/memlimit"
 	"github.com/siftdb/sift/internal/redisbloom"
+	"github.com/siftdb/sift/internal/vfs"
 )
 
 // Fsync selects when a write is synced; the names are those of Redis. Until then a power cut may
@@ -86,7 +88,8 @@ type Config struct {
 	// seven eighths of the memory of the container or machine if that is less. Only one server in a
 	// process may set it. Closing the server restores the previous limit.
 	LimitMemory bool
-	// MaxClients bounds the connections. Default: 10000.
+	// MaxClients bounds the connections. Default: 10000. On Unix it is lowered to what the limit of
+	// open files allows: half of that is for tables, and some are for logs and the status page.
 	MaxClients int
 	// MaxBulkBytes bounds an argument, and thus a value. Default: 64 MiB. Maximum: 512 MiB.
 	MaxBulkBytes int
@@ -126,6 +129,10 @@ func (c Config) Validate() error {
 	return err
 }
 
+// otherFiles are the descriptors for logs, compactions, event loops and the status page. At least
+// leastClients connections are allowed.
+const otherFiles, leastClients = 128, 32
+
 // resolve validates the configuration and fills in defaults.
 func (c Config) resolve() (Config, error) {
 	if c.Front != nil {
@@ -147,6 +154,9 @@ func (c Config) resolve() (Config, error) {
 	def(&c.RequestBytes, defaultBytes(memory, 256<<20, 4*garbageFactor))
 	if c.MaxClients == 0 {
 		c.MaxClients = 10000
+	}
+	if runtime.GOOS != "windows" { // there is no limit
+		c.MaxClients = min(c.MaxClients, max(leastClients, vfs.MaxFiles()/2-otherFiles))
 	}
 	if c.MaxBulkBytes == 0 {
 		c.MaxBulkBytes = 64 << 20

@@ -377,20 +377,6 @@ func TestCursorsOfEndedScans(t *testing.T) {
 	}
 }
 
-// Dropping the oldest cursors does not take longer after many steps, whose cursors are gone.
-func TestCursorsAfterManySteps(t *testing.T) {
-	var k cursors
-	k.add(0, nil)
-	k.last += 1 << 30
-	start := time.Now()
-	for range maxCursors + 1 { // two more than are kept
-		k.add(0, nil)
-	}
-	if took := time.Since(start); took > 3*time.Second {
-		t.Errorf("it takes %v", took)
-	}
-}
-
 // A client that does not authenticate in time is disconnected; one that has authenticated may be
 // idle.
 func TestAuthTimeout(t *testing.T) { everyWay(t, testAuthTimeout) }
@@ -690,5 +676,25 @@ func TestGrowthDelaysNoFilter(t *testing.T) {
 	}
 	if got := s.filterBytes.Load(); got != sum {
 		t.Errorf("the filters take %d bytes, but %d are counted", sum, got)
+	}
+}
+
+// A client that has sent CLIENT NO-EVICT ON keeps its connection when others need memory.
+func TestNoEvict(t *testing.T) { everyWay(t, testNoEvict) }
+
+func testNoEvict(t *testing.T) {
+	s := start(t, t.TempDir(), Config{MaxBulkBytes: 1 << 20, RequestBytes: 8 << 20, Fsync: FsyncNo},
+		func(s *Server) { s.shortTime = 50 * time.Millisecond })
+	c := dial(t, s)
+	wantReply(t, c.do("CLIENT", "NO-EVICT", "ON"), "+OK")
+	wantReply(t, c.do("MULTI"), "+OK")
+	wantReply(t, c.do("SET", "k", strings.Repeat("v", 300<<10)), "+QUEUED")
+	for range 3 {
+		time.Sleep(2 * s.shortTime)
+		s.short.Store(true)
+		waitFor(t, "the server looks for clients to close", func() bool { return !s.short.Load() })
+	}
+	if got, ok := c.do("EXEC").([]any); !ok || len(got) != 1 || s.stats.evicted.Load() > 0 {
+		t.Errorf("EXEC: %v; %d closed", got, s.stats.evicted.Load())
 	}
 }

@@ -271,7 +271,7 @@ func restore(c *client, args [][]byte) {
 		if err != nil {
 			return err
 		}
-		value, err := undump(args[3], c.srv.cfg.MaxBulkBytes)
+		value, err := undump(args[3], c.srv.maxValue())
 		switch {
 		case err != nil:
 			return err

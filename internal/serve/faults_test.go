@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -937,5 +939,40 @@ func TestFlushWhileFiltersAreListed(t *testing.T) {
 	wg.Wait()
 	if _, n := s.filterStates(0); n != 0 {
 		t.Errorf("%d filters", n)
+	}
+}
+
+// A write that the store has no room for at the moment is retried, and the server stays writable.
+func TestWriteIsRetried(t *testing.T) {
+	fsys := vfstest.Inject(vfstest.NewMem())
+	var once sync.Once
+	o := &sift.Options{MemtableBytes: 64 << 10}
+	o.Events.Failed = func(error) {
+		once.Do(func() { time.AfterFunc(300*time.Millisecond, func() { fsys.SetFaults() }) })
+	}
+	testhook.Apply(o, testhook.Settings{FS: fsys})
+	db, err := sift.Open("db", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fsys.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Err: syscall.ENOSPC, Match: func(op vfstest.Op) bool {
+		return op.Kind == vfstest.OpCreate && filepath.Ext(op.Name) == ".ldb"
+	}})
+	c := localClient(s)
+	value := make([]byte, 4<<10)
+	for i := range 200 { // several memtables
+		args := [][]byte{[]byte("SET"), fmt.Append(nil, "k", i), value}
+		c.do(lookup(args[0]), args)
+		if err := c.finishWrites(); err != nil {
+			t.Fatalf("SET %d while the disk is full for 0.3 s: %v", i, err)
+		}
+	}
+	if s.failed.Load() {
+		t.Error("the server is read-only")
 	}
 }

@@ -37,8 +37,8 @@ type Group interface {
 	// Leader returns the address at which clients reach the leader. It waits for a while if none
 	// is known, and returns "" if there is still none.
 	Leader(ctx context.Context) string
-	// Replicas returns how many other nodes hold everything that was written. It waits for up to
-	// most until there are n, or until ctx ends.
+	// Replicas returns how many other nodes hold everything that was written. It waits until there
+	// are n, at most for the duration most, or until ctx ends.
 	Replicas(ctx context.Context, n int, most time.Duration) int
 	// State returns the state of the group.
 	State() GroupState

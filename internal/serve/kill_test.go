@@ -48,10 +48,12 @@ func child(dir string) error {
 	cfg.LimitMemory = true
 	way := serving(os.Getenv("SIFT_SERVE_WAY"))
 	way.set(&cfg)
+	most := cfg.MaxClients
 	s, err := New(db, cfg)
 	if err != nil {
 		return err
 	}
+	s.cfg.MaxClients = most // its few tables need few descriptors
 	way.slow(s)
 	s.minRedo = 4 << 10 // checkpoints all the time
 	if err := s.Listen(); err != nil {

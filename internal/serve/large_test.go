@@ -183,3 +183,29 @@ func TestBitOp(t *testing.T) {
 		t.Errorf("BITOP of %d values of %d bytes allocates %d bytes", sources, size, n)
 	}
 }
+
+// No command writes a value that does not fit in the memory for requests and replies.
+func TestValuesFitInMemory(t *testing.T) { everyWay(t, testValuesFitInMemory) }
+
+func testValuesFitInMemory(t *testing.T) {
+	s := start(t, t.TempDir(), Config{RequestBytes: 2 << 20, Fsync: FsyncNo}) // MaxBulkBytes is 64 MiB
+	c := dial(t, s)
+	const copies = 12_000 // of 264 bytes
+	packed := append([]byte{0, 'a'}, bytes.Repeat([]byte{0xe0, 0xff, 0}, copies)...)
+	dump := appendDumpLen([]byte{dumpString, 0xc3}, uint64(len(packed)))
+	dump = appendDumpLen(dump, 1+264*copies)
+	dump = appendDumpTail(append(dump, packed...))
+	part := strings.Repeat("v", 900<<10)
+	c.do("APPEND", "k", part)
+	c.do("APPEND", "k", part)
+	for _, call := range [][]string{
+		{"APPEND", "k", part}, {"SETRANGE", "k", "3000000", "x"}, {"SETBIT", "k", "24000000", "1"}, {"RESTORE", "k", "0", string(dump), "REPLACE"},
+	} {
+		if got, failed := c.do(call...).(failure); !failed {
+			t.Errorf("%s writes a value above the limit: %.60v", call[0], got)
+		}
+		if got := c.do("STRLEN", "k"); got != any(int64(2*len(part))) {
+			t.Errorf("after %s the value has %v bytes", call[0], got)
+		}
+	}
+}

@@ -88,7 +88,7 @@ func (s *Server) evict() {
 		before := time.Now().UnixMilli() - s.shortTime.Milliseconds()
 		s.clientsMu.Lock()
 		for _, c := range s.clients {
-			if c.taken.Load() > s.cfg.RequestBytes/shortShare && c.last.Load() < before && c.lastProgress.Load() < before {
+			if c.taken.Load() > s.cfg.RequestBytes/shortShare && c.last.Load() < before && c.lastProgress.Load() < before && !c.stays.Load() {
 				s.cfg.Logger.Warn("closing a connection whose client holds memory that others need", "from", c.addr, "bytes", c.taken.Load())
 				s.stats.evicted.Add(1)
 				c.kill(nil)

@@ -88,7 +88,7 @@ func setRange(c *client, args [][]byte) {
 
 // extend appends zeros to v up to a size, or returns errTooLong.
 func (c *client) extend(v []byte, size int64) ([]byte, error) {
-	if size > int64(c.srv.cfg.MaxBulkBytes) || size < 0 {
+	if size > int64(c.srv.maxValue()) || size < 0 {
 		return nil, errTooLong
 	}
 	if more := int(size) - len(v); more > 0 {
@@ -133,7 +133,7 @@ func getEX(c *client, args [][]byte) {
 	var was []byte
 	err = c.locked(func() (err error) {
 		var old, expiry int64
-		if was, old, _, err = c.old(args[1]); err != nil || was == nil {
+		if was, old, _, err = c.oldReply(args[1]); err != nil || was == nil {
 			return err
 		}
 		if o.time != nil {

@@ -13,10 +13,11 @@ import (
 
 // cursors stores the positions of scans. A key can be longer than a cursor, so a cursor is a number
 // that the server assigns. A scan keeps two cursors: the one for its next step, and the one that it
-// used last, so that a client that has lost the reply may repeat the step; it keeps the latter when
-// it has ended. If there are too many cursors, those of scans that have ended are dropped first,
-// then the others, each the oldest first. The first number is random, so that a cursor from before
-// a restart, or of another node, is most likely unknown, and not the position of another scan.
+// used last, so that a client that has lost the reply can repeat the step. The latter remains after
+// the end of the scan. If there are too many cursors, those of scans that have ended are dropped
+// first, then the others, the oldest first in both cases. The first number is random, so that a
+// cursor from before a restart, or of another node, is most likely unknown, and not the position of
+// another scan.
 type cursors struct {
 	mu    sync.Mutex
 	last  uint64

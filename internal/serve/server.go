@@ -169,9 +169,13 @@ func newFront(cfg Config, root *Server) *front {
 // New creates a server on a database, which must be empty or have been written by a server. With
 // Config.Shards db is nil. The caller closes the database after the server.
 func New(db *sift.DB, cfg Config) (*Server, error) {
+	asked := cfg.MaxClients
 	cfg, err := cfg.resolve()
 	if err != nil {
 		return nil, err
+	}
+	if cfg.Front == nil && cfg.MaxClients < asked {
+		cfg.Logger.Warn("the limit of open files allows fewer clients", "asked", asked, "clients", cfg.MaxClients)
 	}
 	s := &Server{
 		cfg: cfg, db: db, minRedo: minRedoBytes, maxWrite: maxBatch - spareBytes, seed: maphash.MakeSeed(),
@@ -450,11 +454,29 @@ func (s *Server) put(b *sift.Batch) error {
 		return s.failure()
 	}
 	s.begun.Add(1)
-	if err := s.store(b); err != nil {
+	if err := s.retry(func() error { return s.store(b) }); err != nil {
 		return s.fail(err)
 	}
 	s.puts.Add(1)
 	return nil
+}
+
+// retryFor is how long a write is retried for which the store has no room, because a table or a log
+// could not be created. Clients wait meanwhile. After that the server is read-only: its filters in
+// memory then have changes that the store lacks.
+const retryFor = 5 * time.Second
+
+// retry executes a write to the store, and repeats it while the store has no room for it: nothing
+// was written then. A group executes its writes itself.
+func (s *Server) retry(write func() error) error {
+	err := write()
+	if !errors.Is(err, sift.ErrTryAgain) || s.cfg.Group != nil {
+		return err
+	}
+	for end := time.Now().Add(retryFor); errors.Is(err, sift.ErrTryAgain) && time.Now().Before(end); err = write() {
+		time.Sleep(20 * time.Millisecond)
+	}
+	return err
 }
 
 // sync makes all writes durable that a client can have seen. A client can see a write before it is
@@ -477,7 +499,7 @@ func (s *Server) sync() error {
 	}
 	target := s.puts.Load()
 	s.syncing.Store(true)
-	err := s.db.Put(metaSync, nil, sift.Sync)
+	err := s.retry(func() error { return s.db.Put(metaSync, nil, sift.Sync) })
 	s.syncing.Store(false)
 	if err != nil {
 		return s.fail(err)

@@ -579,6 +579,7 @@ func (c *client) scanAll(cmd *command, args [][]byte) {
 	}
 	args = append([][]byte(nil), args...)
 	if args[1] = inner; s == nil {
+		c.srv.cursors.end(uint64(id))
 		c.w.Array(2)
 		c.w.Bulk([]byte("0"))
 		c.w.Array(0)

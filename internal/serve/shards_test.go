@@ -812,3 +812,25 @@ func TestRetireDuringScan(t *testing.T) {
 		t.Errorf("DBSIZE of a leader that has retired: %s", c.w.Buf)
 	}
 }
+
+// A scan has ended, too, if the node no longer leads the groups that are left.
+func TestShardsScanEndsEarly(t *testing.T) {
+	h := startHalves(t)
+	c := dial(t, h.front)
+	wantReply(t, c.do("SET", "a", "1"), "+OK")
+	wantReply(t, c.do("SET", "b", "1"), "+OK")
+	cursor := c.do("SCAN", "0").([]any)[0].(string)
+	if cursor == "0" {
+		t.Fatal("the scan has ended after one group")
+	}
+	h.attach(t, 1, false)
+	if r := c.do("SCAN", cursor).([]any); r[0] != "0" {
+		t.Fatalf("the scan goes on: %v", r)
+	}
+	k := &h.front.cursors
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.running.Len() != 0 || k.ended.Len() != 1 {
+		t.Errorf("%d cursors of running scans, %d of ended ones, want 0 and 1", k.running.Len(), k.ended.Len())
+	}
+}

@@ -131,6 +131,15 @@ func (c *client) old(key []byte) (value []byte, expiry int64, found bool, err er
 	return value, expiry, found, err
 }
 
+// oldReply is old for a command that changes the key and replies with the string. It returns
+// errReplyOOM if the reply does not fit in memory: after the change, the string would be lost.
+func (c *client) oldReply(key []byte) (value []byte, expiry int64, found bool, err error) {
+	if value, expiry, found, err = c.old(key); err == nil && !c.w.Grow(len(value)) {
+		err = errReplyOOM
+	}
+	return value, expiry, found, err
+}
+
 func set(c *client, args [][]byte) {
 	if len(args) == 3 && c.overlay == nil {
 		c.pend(args[1], args[2])
@@ -150,7 +159,7 @@ func set(c *client, args [][]byte) {
 	err = c.locked(func() (err error) {
 		var ttl int64
 		if o.get {
-			was, ttl, had, err = c.old(args[1])
+			was, ttl, had, err = c.oldReply(args[1])
 		} else if o.nx || o.xx || o.keepTTL {
 			var k kind
 			k, ttl, err = c.kindOf(args[1])
@@ -220,7 +229,7 @@ func setEX(c *client, args [][]byte) {
 func getSet(c *client, args [][]byte) {
 	var was []byte
 	err := c.locked(func() (err error) {
-		if was, _, _, err = c.old(args[1]); err == nil {
+		if was, _, _, err = c.oldReply(args[1]); err == nil {
 			c.setString(args[1], args[2], 0)
 		}
 		return err
@@ -242,7 +251,7 @@ func (c *client) bulk(v []byte, err error) {
 func getDel(c *client, args [][]byte) {
 	var was []byte
 	err := c.locked(func() (err error) {
-		if was, _, _, err = c.old(args[1]); err == nil && was != nil {
+		if was, _, _, err = c.oldReply(args[1]); err == nil && was != nil {
 			c.remove(args[1])
 		}
 		return err
@@ -324,7 +333,7 @@ func appendCommand(c *client, args [][]byte) {
 	n := 0
 	err := c.locked(func() error {
 		was, expiry, _, err := c.old(args[1])
-		if err == nil && len(was)+len(args[2]) > c.srv.cfg.MaxBulkBytes {
+		if err == nil && len(was)+len(args[2]) > c.srv.maxValue() {
 			err = errTooLong
 		}
 		if err == nil {

@@ -272,3 +272,31 @@ func TestHead(t *testing.T) {
 		}
 	}
 }
+
+// A command that replies with the old value changes nothing if the reply does not fit in memory.
+func TestRefusedOldValueStays(t *testing.T) { everyWay(t, testRefusedOldValueStays) }
+
+func testRefusedOldValueStays(t *testing.T) {
+	s := start(t, t.TempDir(), Config{RequestBytes: 4 << 20, Fsync: FsyncNo})
+	c := dial(t, s)
+	value := strings.Repeat("v", 200<<10)
+	for _, call := range [][]string{{"GETDEL", "k"}, {"GETSET", "k", "new"}, {"SET", "k", "new", "GET"}, {"GETEX", "k", "EX", "1"}} {
+		if got := c.do("SET", "k", value); got != simple("OK") {
+			t.Fatal(got)
+		}
+		waitFor(t, "the memory is released", func() bool { return s.requestBytes.Load() == 0 })
+		others := s.cfg.RequestBytes - 100<<10
+		s.requestBytes.Add(others) // other clients take it
+		got := c.do(call...)
+		s.requestBytes.Add(-others)
+		if got != any(failure(errReplyOOM.Error())) {
+			t.Errorf("%s without memory for the reply: %.40v", call, got)
+		}
+		if got := c.do("GET", "k"); got != any(value) {
+			t.Errorf("after %s was refused the key holds %.40v", call, got)
+		}
+		if got := c.do("TTL", "k"); got != any(int64(-1)) {
+			t.Errorf("after %s was refused the key expires in %v s", call, got)
+		}
+	}
+}
