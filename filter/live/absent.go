@@ -55,7 +55,7 @@ func (a *absentKeys[K]) has(k K) bool {
 	return ok && a.now().Before(e.until)
 }
 
-// mark returns the number of keys learned so far, for a later add.
+// mark returns the number of keys of k's shard learned so far, for a later add.
 func (a *absentKeys[K]) mark(k K) uint64 {
 	s := a.of(k)
 	s.mu.Lock()
@@ -89,7 +89,7 @@ func (a *absentKeys[K]) add(k K, mark uint64) {
 	s.next = (s.next + 1) % len(s.order)
 }
 
-// forget is called for a key that exists now.
+// forget removes k, which exists now, and makes earlier marks of its shard invalid.
 func (a *absentKeys[K]) forget(k K) {
 	s := a.of(k)
 	s.mu.Lock()

@@ -29,7 +29,7 @@ func incompatible(what string, a, b any) error {
 }
 
 // OptionError reports invalid options of a constructor, or an invalid configuration given to Parse
-// or Build.
+// or Build. The returned errors wrap it: use errors.As.
 type OptionError struct {
 	// Field is the option or options, such as "FPR".
 	Field string

@@ -36,8 +36,8 @@ type GenerationsOptions[T any] struct {
 // element is remembered for at least Span and at most Span × g/(g-1). The same holds for
 // Items. Each time the clock is set back, elements are remembered up to Span/(g-1) longer.
 //
-// Adding an element again renews it. Generations is safe for concurrent use; only the Add
-// or MayContain that drops a filter takes a lock.
+// Adding an element again renews it. Generations is safe for concurrent use; only a call that
+// drops a filter, or finds that the clock was set back, takes a lock.
 type Generations[T any] struct {
 	key   funnel.Key[T]
 	o     BloomOptions[T] // of one filter

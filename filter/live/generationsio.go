@@ -96,6 +96,9 @@ func (g *Generations[T]) readRing(s *source) error {
 		return err
 	}
 	if g.now == nil {
+		g.now = s.now
+	}
+	if g.now == nil {
 		g.now = time.Now
 	}
 	g.o, g.count, g.each = o, int(rec.growth), each

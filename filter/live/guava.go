@@ -67,7 +67,8 @@ func (f *Bloom[T]) WriteGuava(w io.Writer) (int64, error) {
 }
 
 // ReadGuava reads a filter that Guava wrote. o.Funnel may be nil for strings, byte slices
-// and integers; Guava does not store which funnel it used. ReadGuava reads nothing after
+// and integers; Guava does not store which funnel it used. The errors are those of ReadBloom.
+// The format has no checksum: ReadGuava does not detect flipped bits. It reads nothing after
 // the filter.
 func ReadGuava[T any](r io.Reader, o ReadOptions[T]) (*Bloom[T], error) {
 	key, err := newKey(o.Funnel)

@@ -21,8 +21,9 @@ const (
 const maxLayers = 64
 
 // WriteTo writes all layers, including the cold ones, in the format of OpenLayered, which
-// reads the cold ones in place. It includes all elements whose Add has returned. Layers that
-// are neither Hot nor Newer nor a Cold give ErrIncompatible.
+// reads the cold ones in place. It includes all elements whose Add has returned. Each layer
+// must be a Cold or a Hot of a filter of this package, possibly as the older part of a Newer;
+// otherwise the error matches ErrIncompatible.
 func (l *Layered[T]) WriteTo(w io.Writer) (int64, error) {
 	var words []uint64
 	var parts []io.WriterTo
@@ -73,8 +74,9 @@ func kindOf[T any](p io.WriterTo) (funnel.Kind, error) {
 	return p.(saved).elementKind()
 }
 
-// OpenLayered opens a filter that WriteTo wrote: it reads the hot layers into memory, and
-// the cold ones stay in r. size is the size of r in bytes. o.MaxBytes bounds the hot layers.
+// OpenLayered opens a filter that WriteTo wrote: it reads the hot layers into memory, and the cold
+// ones stay in r, which the caller keeps open while the filter is in use, and then closes. size is
+// the size of r in bytes. o.MaxBytes bounds the hot layers. The errors are those of ReadBloom.
 func OpenLayered[T any](r io.ReaderAt, size int64, o ReadOptions[T]) (*Layered[T], error) {
 	key, err := newKey(o.Funnel)
 	if err != nil {

@@ -29,8 +29,9 @@ type RotatingOptions[T any] struct {
 	// Every, if not zero, is the interval at which Run rebuilds.
 	Every time.Duration
 	// MaxFPR, if not zero, makes Run rebuild when the FPR has risen above it because more elements
-	// were added than the filter was made for. The new filter is made for the elements of the old
-	// one, and for those of the last successful rebuild, even if Count returns fewer.
+	// were added than the filter was made for. It must be above FPR. The new filter is made for the
+	// elements of the old one, and for those of the last successful rebuild, even if Count returns
+	// fewer.
 	MaxFPR float64
 	// Check is the interval at which Run checks the FPR, which reads the whole filter;
 	// a minute if zero.
@@ -43,7 +44,7 @@ type RotatingOptions[T any] struct {
 
 // Rotating is a Bloom filter that is rebuilt from its source while it is in use. So it grows,
 // and forgets elements that are no longer in the source. It takes the memory of a Bloom filter,
-// and twice that during a rebuild.
+// and of two during a rebuild.
 //
 // During a rebuild, elements are added to the old filter and to the new one. A rebuild never
 // loses an element whose Add has returned, if Add was called during the rebuild or if the
@@ -191,8 +192,8 @@ func (r *Rotating[T]) FPR() float64 { return r.Current().FPR() }
 // FillRatio is that of the current filter. It reads the whole filter.
 func (r *Rotating[T]) FillRatio() float64 { return r.Current().FillRatio() }
 
-// MemoryBytes is the memory that the current filter takes. A rebuild takes as much again, or more
-// if the new filter is larger.
+// MemoryBytes is the memory that the current filter takes. A rebuild needs that of the new filter,
+// too.
 func (r *Rotating[T]) MemoryBytes() int { return r.Current().MemoryBytes() }
 
 // Clone returns a filter with the same options and a copy of the current filter. It does
@@ -337,9 +338,9 @@ func (r *Rotating[T]) build(ctx context.Context, atLeast uint64) (n uint64, err 
 	return n, nil
 }
 
-// Run rebuilds at the interval Every and when the FPR exceeds MaxFPR, until ctx ends. It returns
-// ctx's error. A rebuild that fails does not change when the next one begins; until then, Progress
-// returns its error.
+// Run rebuilds at the interval Every and when the FPR exceeds MaxFPR, until ctx ends. It does not
+// rebuild when it begins: call Rebuild first. It returns ctx's error. A rebuild that fails does not
+// change when the next one begins; until then, Progress returns its error.
 func (r *Rotating[T]) Run(ctx context.Context) error {
 	var every, check <-chan time.Time
 	if r.o.Every > 0 {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/siftdb/sift/filter/live/internal/funnel"
 	"github.com/siftdb/sift/internal/vfs"
@@ -30,7 +31,8 @@ type source struct {
 	n        int64 // bytes read
 	left     int64 // bytes of memory that may still be allocated
 	elements funnel.Kind
-	peeked   *record // a header that was read ahead
+	peeked   *record          // a header that was read ahead
+	now      func() time.Time // the clock of a Generations that has none; nil: time.Now
 }
 
 func newSource(r io.Reader, maxBytes int64, elements funnel.Kind) *source {

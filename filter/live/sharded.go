@@ -6,6 +6,7 @@ import (
 	"iter"
 	"math"
 	"reflect"
+	"time"
 
 	"github.com/siftdb/sift/filter/live/internal/funnel"
 )
@@ -286,8 +287,8 @@ func (s *Sharded[T, F]) WriteTo(w io.Writer) (int64, error) {
 }
 
 // ReadFrom replaces the filter with one that WriteTo wrote, with shards of the same kind; see
-// Filter. It cannot read shards of a kind that the caller has defined. It reads a shard that is a
-// Rotating as a Bloom, which F must allow.
+// Filter. Generations and Dedups keep their clocks. It cannot read shards of a kind that the caller
+// has defined. It reads a shard that is a Rotating as a Bloom, which F must allow.
 func (s *Sharded[T, F]) ReadFrom(r io.Reader) (int64, error) { return readFrom(s, r) }
 
 // MarshalBinary returns what WriteTo writes.
@@ -304,7 +305,7 @@ func ReadSharded[T any, F Filter[T]](r io.Reader, o ReadOptions[T]) (*Sharded[T,
 func (s *Sharded[T, F]) elementKind() (funnel.Kind, error) { return elementKind(&s.key) }
 
 func (s *Sharded[T, F]) read(src *source) error {
-	shards, err := readShards[T, F](src, s.key)
+	shards, err := readShards(src, s.key, s.shards)
 	if err != nil {
 		return fmt.Errorf("read sharded filter: %w", err)
 	}
@@ -316,7 +317,19 @@ func (s *Sharded[T, F]) read(src *source) error {
 // against MaxBytes, so that input with many tiny shards is bounded too.
 const shardOverhead = 8 << 10
 
-func readShards[T any, F Filter[T]](src *source, key funnel.Key[T]) ([]F, error) {
+// clockOf returns the clock of a Generations, or of the one in a Dedup, or nil.
+func clockOf[T any](f any) func() time.Time {
+	switch f := f.(type) {
+	case *Generations[T]:
+		return f.now
+	case *Dedup[T]:
+		return clockOf[T](f.filter)
+	}
+	return nil
+}
+
+// readShards reads the shards. They get the clocks of the old ones.
+func readShards[T any, F Filter[T]](src *source, key funnel.Key[T], old []F) ([]F, error) {
 	rec, err := readHeader(src, kindSharded)
 	switch {
 	case err != nil:
@@ -331,6 +344,9 @@ func readShards[T any, F Filter[T]](src *source, key funnel.Key[T]) ([]F, error)
 	}
 	var shards []F
 	for i := range rec.hashes {
+		if len(old) > 0 {
+			src.now = clockOf[T](old[min(int(i), len(old)-1)])
+		}
 		if err := src.take(shardOverhead / 8); err != nil {
 			return nil, err
 		}

@@ -8,6 +8,7 @@ import (
 	"math"
 	"sync"
 	"testing"
+	"time"
 )
 
 func TestSharded(t *testing.T) {
@@ -188,5 +189,24 @@ func TestShardedRotating(t *testing.T) {
 			}
 			check("rebuilt", 100)
 		})
+	}
+}
+
+// TestShardedKeepsClocks checks that shards that are read keep the clock of those that they replace.
+func TestShardedKeepsClocks(t *testing.T) {
+	now := func() time.Time { return time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC) }
+	for _, text := range []string{
+		"sharded(shards=2,of=generations(items=100,fpr=0.001,span=1h))",
+		"sharded(shards=2,of=dedup(items=100,fpr=0.001,span=1h))",
+	} {
+		build := func() Filter[string] { return must(Build(must(Parse(text)), BuildOptions[string]{Now: now})) }
+		f, g := build(), build()
+		must(TryAdd[string](f, "x"))
+		if err := g.UnmarshalBinary(must(f.MarshalBinary())); err != nil {
+			t.Fatal(err)
+		}
+		if !g.MayContain("x") {
+			t.Errorf("%s: forgotten, since the clock is not that of the filter", text)
+		}
 	}
 }

@@ -605,3 +605,20 @@ func TestSizes(t *testing.T) {
 		}
 	}
 }
+
+// TestReplicaWaitAndReadTimeout checks that a client waits for the reply of WAIT.
+func TestReplicaWaitAndReadTimeout(t *testing.T) {
+	s := newServer(t)
+	ctx := context.Background()
+	open(t, s.client(t, 3), "f", Options[string]{Items: 10, FPR: 0.1})
+	// WAIT may take a tenth of a second longer than its timeout.
+	c := redis.NewClient(&redis.Options{Addr: s.addr(), ReadTimeout: 800 * time.Millisecond})
+	defer c.Close()
+	f := open(t, c, "f", Options[string]{Replicas: 1, RetryFor: 2 * time.Second})
+	if _, err := f.Add(ctx, "a"); !errors.Is(err, ErrReplicas) {
+		t.Errorf("no replica: %v", err)
+	}
+	if _, err := Open(ctx, c, "f", Options[string]{Replicas: 1, ReplicaWait: time.Second}); err == nil {
+		t.Error("waits for replicas longer than for a reply")
+	}
+}

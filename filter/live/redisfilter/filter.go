@@ -19,7 +19,7 @@ type Filter[T any] interface {
 	Add(ctx context.Context, v T) (isNew bool, err error)
 	// AddMany adds elements, many per round trip, and sets isNew[i] to what Add
 	// would have returned for vs[i]. isNew may be nil. After an error some of the
-	// elements may have been added.
+	// elements may have been added, and the contents of isNew are undefined.
 	AddMany(ctx context.Context, vs []T, isNew []bool) error
 	// MayContain reports false only if the element was not added.
 	MayContain(ctx context.Context, v T) (bool, error)

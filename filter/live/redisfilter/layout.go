@@ -50,7 +50,7 @@ func (l Layout) String() string {
 //	     3     1  0
 //	     4     4  epoch of the configuration, see Bloom.Rebuild
 //	     8     8  GEN, as a number
-//	    16     4  number of additions, wraps
+//	    16     4  number of additions with Options.Replicas, wraps
 //	    20    44  0
 //	    64   n/8  Scattered: n bits, a multiple of 8
 //	    64  64×n  Blocked: n blocks, each a byte 01 and then 504 bits

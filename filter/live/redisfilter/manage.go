@@ -121,7 +121,7 @@ func (f *Bloom[T]) checkGone(ctx context.Context, g *generation, name string) er
 	return nil
 }
 
-// copyExpiry makes key to expire when key from does, if that expires.
+// copyExpiry copies the expiry of one key, if it has one, to another key.
 func (s *sender) copyExpiry(ctx context.Context, from, to string) error {
 	r := &request{key: from, args: []any{"pttl", from}}
 	if err := s.send(ctx, false, r); err != nil {
@@ -220,8 +220,7 @@ func (f *Redisson[T]) Clear(ctx context.Context) error {
 // Rename gives the filter another name, as RBloomFilter.rename does, which f uses from then on. It
 // replaces keys that have the new name. In a cluster both names must be in one slot (name{tag}). No
 // other call may run at the same time. If Rename fails although the server has renamed the filter,
-// since the reply was lost or replicas did not confirm it (ErrReplicas), calling it again returns
-// ErrMissing: open the filter by its new name.
+// since the reply was lost, calling it again returns ErrMissing: open the filter by its new name.
 func (f *Redisson[T]) Rename(ctx context.Context, name string) error {
 	if name == f.name { // the script would delete the bits
 		return nil
@@ -291,16 +290,13 @@ func (f *RedisBloom[T]) Clear(ctx context.Context) error {
 	if f.want.Items == 0 {
 		return optionError("Items", "is zero, so the filter cannot be created again")
 	}
-	for i := range f.shards {
+	for i := range f.shards { // the first one first: until it exists again, Open creates all that are missing
 		key := f.shardKey(i)
 		if err := f.sender.send(ctx, true, &request{key: key, args: []any{"del", key}}); err != nil {
 			return err
 		}
-		if err := f.reserve(ctx, key); err != nil {
-			return err
-		}
 	}
-	return nil
+	return f.reserveAll(ctx)
 }
 
 // Rename gives the server's filters another name, which f uses from then on. It replaces
@@ -308,8 +304,8 @@ func (f *RedisBloom[T]) Clear(ctx context.Context) error {
 // the same time.
 //
 // If Rename fails halfway, call it again. If it fails although the server has renamed all of them,
-// since the last reply was lost or replicas did not confirm it (ErrReplicas), calling it again
-// returns ErrMissing: open the filter by its new name. If some of several shards have expired or
+// since the last reply was lost, calling it again returns ErrMissing: open the filter by its new
+// name. If some of several shards have expired or
 // were evicted, and a filter with the new name exists, Rename may take the shards of that filter
 // for its own: they look as if an earlier call had renamed them.
 func (f *RedisBloom[T]) Rename(ctx context.Context, name string) error {
@@ -323,7 +319,7 @@ func (f *RedisBloom[T]) Rename(ctx context.Context, name string) error {
 	} else if !there {
 		return fmt.Errorf("%w: %q", ErrMissing, f.name)
 	}
-	for i := range f.shards {
+	for i := f.shards - 1; i >= 0; i-- { // the first one last; see OpenRedisBloom
 		key, to := f.shardKey(i), renamed.shardKey(i)
 		r := &request{key: key, args: []any{"rename", key, to}}
 		if err := f.sender.send(ctx, true, r); err != nil {
@@ -348,7 +344,7 @@ func (f *RedisBloom[T]) Expire(ctx context.Context, after time.Duration) error {
 		return err
 	}
 	var reqs []*request
-	for i := range f.shards {
+	for i := f.shards - 1; i >= 0; i-- { // the first one expires last; see OpenRedisBloom
 		key := f.shardKey(i)
 		args := []any{"pexpire", key, after.Milliseconds()}
 		if after == 0 {

@@ -11,8 +11,9 @@ import (
 
 // RebuildOptions are the parameters of a rebuild.
 type RebuildOptions struct {
-	// Items and FPR are those of the new filter; if zero, those of the old one. The
-	// new filter has the Layout, Shards and Seed of the old one.
+	// Items and FPR are those of the new filter; if zero, those of the old one. The new filter has
+	// the Layout, Shards and Seed of the old one. Clients that open the filter later must pass the
+	// new Items and FPR, or no Items; with the old ones, Open returns ErrIncompatible.
 	Items uint64
 	FPR   float64
 	// Local builds the new filter in the memory of this process, where it takes as much
@@ -274,8 +275,9 @@ func (f *Bloom[T]) fill(ctx context.Context, c *config, progress func(uint64), s
 	return flush()
 }
 
-// Drop deletes the filter. Clients that still use it get ErrMissing. If it fails halfway, call it
-// again; until then, they may get ErrLost.
+// Drop deletes the filter. Its shards remain as empty keys for 10 minutes. Clients that still use
+// the filter get ErrMissing. If Drop fails halfway, call it again; until then, clients may get
+// ErrLost.
 func (f *Bloom[T]) Drop(ctx context.Context) error {
 	c, err := f.refresh(ctx)
 	if err != nil {

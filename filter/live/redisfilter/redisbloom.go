@@ -26,6 +26,7 @@ type RedisBloomOptions[T any] struct {
 	Expansion  int
 	// Shards, if above 1, spreads the elements over that many filters {NAME:i}, each for
 	// its share of Items, and so over the nodes of a cluster. 0 and 1 mean one filter, NAME.
+	// All clients must use the same number.
 	Shards int
 	// RetryFor is how long a failing operation is retried; see Options.
 	RetryFor time.Duration
@@ -53,7 +54,8 @@ type RedisBloom[T any] struct {
 var _ Filter[string] = (*RedisBloom[string])(nil)
 
 // OpenRedisBloom opens the filter with the given name. If it does not exist, OpenRedisBloom
-// creates it if RedisBloomOptions.Items is set, and otherwise returns ErrMissing.
+// creates it if RedisBloomOptions.Items is set, and otherwise returns ErrMissing. If only some of
+// its shards exist, it returns ErrLost: delete them, unless another client is creating the filter.
 func OpenRedisBloom[T any](ctx context.Context, client redis.UniversalClient, name string, o RedisBloomOptions[T]) (*RedisBloom[T], error) {
 	key, err := funnel.For(o.Funnel)
 	if err != nil {
@@ -71,20 +73,38 @@ func OpenRedisBloom[T any](ctx context.Context, client redis.UniversalClient, na
 	case o.Items != 0 && !(o.FPR > 0 && o.FPR < 1):
 		return nil, optionError("FPR", "%v is not between 0 and 1", o.FPR)
 	}
+	if o.Expansion == 0 && !o.NonScaling {
+		o.Expansion = 2 // the server's default may be another
+	}
 	f := &RedisBloom[T]{key: key, name: name, shards: max(1, o.Shards), sender: s, want: o}
+	if f.shards > 1 { // a shard with this number is one of a filter that has more
+		if more, err := s.anyExists(ctx, f.shardKey(f.shards)); err != nil {
+			return nil, err
+		} else if more {
+			return nil, incompatible("shards", f.shards, "more")
+		}
+	}
+	if o.Items != 0 {
+		// The first shard is created last. So if it exists, one that is missing is lost.
+		there, err := s.anyExists(ctx, f.shardKey(0))
+		if err == nil && !there {
+			err = f.reserveAll(ctx)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
 	var reqs []*request
 	for i := range f.shards {
 		key := f.shardKey(i)
-		if o.Items != 0 {
-			if err := f.reserve(ctx, key); err != nil {
-				return nil, err
-			}
-		}
 		reqs = append(reqs, &request{key: key, args: []any{"bf.info", key}})
 	}
 	err = f.sender.send(ctx, false, reqs...)
-	for _, r := range reqs {
+	for i, r := range reqs {
 		if redis.HasErrorPrefix(r.err, "not found") {
+			if i > 0 { // the first one exists
+				return nil, fmt.Errorf("%w, or there are fewer than %d shards", lostError(r.key), f.shards)
+			}
 			return nil, fmt.Errorf("%w: %q", ErrMissing, r.key)
 		}
 		if err == nil {
@@ -114,13 +134,22 @@ func (f *RedisBloom[T]) shardItems() uint64 {
 	return uint64(math.Ceil(mean + 4*math.Sqrt(mean)))
 }
 
+// reserveAll creates the shards that do not exist, the first one last; see OpenRedisBloom.
+func (f *RedisBloom[T]) reserveAll(ctx context.Context) error {
+	for i := f.shards - 1; i >= 0; i-- {
+		if err := f.reserve(ctx, f.shardKey(i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // reserve creates a filter if it does not exist.
 func (f *RedisBloom[T]) reserve(ctx context.Context, key string) error {
 	args := []any{"bf.reserve", key, f.want.FPR, f.shardItems()}
-	switch {
-	case f.want.NonScaling:
+	if f.want.NonScaling {
 		args = append(args, "nonscaling")
-	case f.want.Expansion != 0:
+	} else {
 		args = append(args, "expansion", f.want.Expansion)
 	}
 	r := &request{key: key, args: args}
@@ -137,13 +166,7 @@ func (f *RedisBloom[T]) check(r *request) error {
 	if err != nil || f.want.Items == 0 {
 		return err
 	}
-	expansion := 0.0 // of a filter that does not scale
-	if !f.want.NonScaling {
-		expansion = float64(max(f.want.Expansion, 1))
-		if f.want.Expansion == 0 {
-			expansion = 2
-		}
-	}
+	expansion := float64(f.want.Expansion) // 0 if it does not scale
 	n := newNumbers(func(name string) string { return fields[name] })
 	capacity, filters := n.get("Capacity", 10, math.MaxUint64), n.get("Number of filters", 10, 1<<20)
 	there := 0.0

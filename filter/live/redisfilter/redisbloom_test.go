@@ -138,3 +138,58 @@ func TestFilters(t *testing.T) {
 		}
 	}
 }
+
+// TestRedisBloomShards checks that OpenRedisBloom notices a wrong number of shards and a lost shard,
+// instead of hiding elements.
+func TestRedisBloomShards(t *testing.T) {
+	ctx := context.Background()
+	c := serveBF(t, 3)
+	o := RedisBloomOptions[string]{Items: 10_000, FPR: 0.01, Shards: 8}
+	f := must(OpenRedisBloom(ctx, c, "f", o))
+	if err := f.AddMany(ctx, members(0, 1000), nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, fewer := range []RedisBloomOptions[string]{{Shards: 2}, {Shards: 7}, {Items: 5000, FPR: 0.01, Shards: 4}} {
+		if _, err := OpenRedisBloom(ctx, c, "f", fewer); !errors.Is(err, ErrIncompatible) {
+			t.Errorf("%d shards: %v", fewer.Shards, err)
+		}
+	}
+	// As many items per shard.
+	if _, err := OpenRedisBloom(ctx, c, "f", RedisBloomOptions[string]{Items: 20_000, FPR: 0.01, Shards: 16}); !errors.Is(err, ErrLost) {
+		t.Errorf("16 shards: %v", err)
+	}
+	if n := c.Exists(ctx, "{f:8}").Val(); n != 0 {
+		t.Error("a client with a wrong number of shards has created one")
+	}
+	allKnown(t, must(OpenRedisBloom(ctx, c, "f", o)), members(0, 1000))
+	c.Del(ctx, "{f:3}")
+	for _, o := range []RedisBloomOptions[string]{o, {Shards: 8}} {
+		if _, err := OpenRedisBloom(ctx, c, "f", o); !errors.Is(err, ErrLost) {
+			t.Errorf("a lost shard: %v", err)
+		}
+	}
+	if err := f.Clear(ctx); err != nil { // creates it again
+		t.Fatal(err)
+	}
+	if _, err := OpenRedisBloom(ctx, c, "f", o); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRedisBloomExpansion checks that the default expansion does not depend on the server's.
+func TestRedisBloomExpansion(t *testing.T) {
+	ctx := context.Background()
+	c := serveBF(t, 3)
+	for _, factor := range []string{"4", "0"} {
+		if err := c.ConfigSet(ctx, "bf-expansion-factor", factor).Err(); err != nil {
+			t.Fatal(err)
+		}
+		f, err := OpenRedisBloom(ctx, c, "f"+factor, RedisBloomOptions[string]{Items: 100, FPR: 0.01})
+		if err != nil {
+			t.Fatalf("factor %s: %v", factor, err)
+		}
+		if err := f.AddMany(ctx, members(0, 500), nil); err != nil {
+			t.Errorf("factor %s: %v", factor, err)
+		}
+	}
+}

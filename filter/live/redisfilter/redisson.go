@@ -29,10 +29,11 @@ type RedissonOptions[T any] struct {
 	RetryFor time.Duration
 	// Observe, if not nil, receives each operation; see Trip.
 	Observe func(Trip)
-	// Codec appends an element as Redisson's codec encodes it. If it is nil, strings,
-	// byte slices and integers are encoded as by StringCodec, ByteArrayCodec and
-	// LongCodec (or IntegerCodec): as their bytes, or decimal text. Redisson's default
-	// codecs, Kryo and JBoss Marshalling, are not supported: set one of these in Java.
+	// Codec appends an element as Redisson's codec encodes it. If it is nil, strings, byte slices
+	// and integers are encoded as by StringCodec, ByteArrayCodec and LongCodec (or IntegerCodec):
+	// as their bytes, or decimal text. It is required for uint, uint64 and uintptr, which may not
+	// fit in a Java long. Redisson's default codecs, Kryo and JBoss Marshalling, are not supported:
+	// set one of these in Java.
 	Codec func(dst []byte, v T) []byte
 }
 

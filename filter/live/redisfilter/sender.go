@@ -37,10 +37,8 @@ func newSender(client redis.UniversalClient, replicas int, wait, retryFor time.D
 	if retryFor == 0 {
 		retryFor = defaultRetryFor
 	}
-	if wait == 0 {
-		wait = time.Second
-	}
-	s := &sender{client: client, replicas: replicas, wait: wait, retryFor: retryFor, observe: observe}
+	s := &sender{client: client, replicas: replicas, retryFor: retryFor, observe: observe}
+	var timeout time.Duration // of the client's reads; none if not positive
 	switch c := client.(type) {
 	case nil:
 		return nil, optionError("client", "is nil")
@@ -48,12 +46,23 @@ func newSender(client redis.UniversalClient, replicas int, wait, retryFor time.D
 		if o := c.Options(); o.ReadOnly || o.RouteByLatency || o.RouteRandomly {
 			return nil, optionError("client", "reads from replicas, which may not have the latest elements")
 		}
-		s.cluster = c
+		s.cluster, timeout = c, c.Options().ReadTimeout
 	case *redis.Client:
+		timeout = c.Options().ReadTimeout
 	default:
 		if replicas > 0 {
 			return nil, optionError("Replicas", "cannot be used with a client of type %T", client)
 		}
+	}
+	if wait == 0 {
+		wait = time.Second
+		if timeout > 0 {
+			wait = max(min(wait, timeout/2), time.Millisecond)
+		}
+	}
+	s.wait = wait
+	if replicas > 0 && timeout > 0 && wait >= timeout { // the client would not wait for WAIT's reply
+		return nil, optionError("ReplicaWait", "%v is not less than the client's ReadTimeout, %v", wait, timeout)
 	}
 	if replicas < 0 || wait < time.Millisecond || retryFor < 0 {
 		return nil, optionError("Replicas, ReplicaWait and RetryFor", "must not be negative, nor ReplicaWait less than a millisecond")
@@ -239,8 +248,13 @@ func (s *sender) pipeline(ctx context.Context, node redis.Cmdable, write bool, r
 	})
 	for i, r := range reqs {
 		r.reply, r.err = cmds[i].Result()
-		if r.err == redis.Nil {
+		switch {
+		case r.err == redis.Nil:
 			r.err = nil
+		case r.err == nil && r.reply == nil:
+			// It was not executed. The error is a hook's, or a reply to the handshake of the
+			// connection, which go-redis does not set in the commands.
+			r.err = err
 		}
 	}
 	if wait != nil {
@@ -252,13 +266,6 @@ func (s *sender) pipeline(ctx context.Context, node redis.Cmdable, write bool, r
 			if r.err == nil && werr != nil {
 				r.earlier = append(r.earlier, r.reply)
 				r.err = werr
-			}
-		}
-	}
-	if err != nil && ctx.Err() != nil {
-		for _, r := range reqs {
-			if r.err == nil && r.reply == nil {
-				r.err = err
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -77,4 +78,41 @@ func TestTransient(t *testing.T) {
 			t.Errorf("%v: %v", c.err, got)
 		}
 	}
+}
+
+// TestNotExecuted checks that operations return the error of a pipeline whose commands were not
+// executed: because the connection could not be initialized, or because of a hook.
+func TestNotExecuted(t *testing.T) {
+	ctx := context.Background()
+	c := serveBF(t, 3)
+	f := must(OpenRedisBloom(ctx, c, "f", RedisBloomOptions[string]{Items: 100, FPR: 0.01}))
+	must(f.Add(ctx, "a"))
+	if err := c.ConfigSet(ctx, "requirepass", "new").Err(); err != nil {
+		t.Fatal(err)
+	}
+	wrong := redis.NewClient(&redis.Options{Addr: c.Options().Addr, Password: "old"})
+	defer wrong.Close()
+	if _, err := OpenRedisBloom(ctx, wrong, "f", RedisBloomOptions[string]{}); err == nil || errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "WRONGPASS") {
+		t.Errorf("wrong password: %v", err)
+	}
+	c.AddHook(pipelineHook(func(context.Context, []redis.Cmder, redis.ProcessPipelineHook) error {
+		return replyError("NOPERM no") // without setting it in the commands
+	}))
+	noPerm := func(what string, err error) {
+		t.Helper()
+		if err == nil || !strings.Contains(err.Error(), "NOPERM") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	noPerm("Clear", f.Clear(ctx))
+	noPerm("Rename", f.Rename(ctx, "g"))
+	noPerm("Expire", f.Expire(ctx, 0))
+	positive, err := f.MayContain(ctx, "a")
+	if noPerm("MayContain", err); !positive {
+		t.Error("hidden")
+	}
+	r := &Redisson[string]{name: "r", sender: f.sender, size: 100, hashes: 1}
+	noPerm("Redisson.Clear", r.Clear(ctx))
+	_, err = r.ApproxCount(ctx)
+	noPerm("Redisson.ApproxCount", err)
 }
