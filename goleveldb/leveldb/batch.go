@@ -103,8 +103,8 @@ func cutPrefixed(data []byte) (field, rest []byte, ok bool) {
 	return data[:n:n], data[n:], true
 }
 
-// Replay calls r for each operation, in order. Their slices are valid until the
-// batch changes and must not be changed.
+// Replay calls r for each operation, in order. The slices that r receives are valid until the batch
+// changes, and must not be changed.
 func (b *Batch) Replay(r BatchReplay) error {
 	if err := b.b.Err(); err != nil {
 		return err

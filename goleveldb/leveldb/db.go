@@ -35,7 +35,6 @@ type Reader interface {
 // Options.NoSync. On a read-only database writes return ErrReadOnly.
 type DB struct {
 	s      *sift.DB
-	o      *opt.Options
 	stor   storage.Storage
 	locker storage.Locker // of a storage in a directory
 	closer io.Closer      // the storage, if Close closes it too
@@ -46,11 +45,12 @@ type DB struct {
 	readOnly atomic.Bool // Options.ReadOnly, or SetReadOnly
 	syncs    bool        // whether WriteOptions.Sync has an effect
 
+	writeBuffer int // Options.WriteBuffer: a transaction spills above it
+
 	// writers is locked shared by each write, and exclusively by a transaction.
 	writers sync.RWMutex
-	trMu    sync.Mutex // guards tr
-	tr      *Transaction
-	temps   atomic.Int64 // the number of the last temporary file
+	tr      atomic.Pointer[Transaction] // the open one, or nil
+	temps   atomic.Int64                // the number of the last temporary file
 
 	aliveSnaps, aliveIters atomic.Int32
 }
@@ -84,7 +84,7 @@ func Open(stor storage.Storage, o *opt.Options) (db *DB, err error) {
 // open opens a database with how, whose path is the storage's directory, or just a name.
 func open(stor storage.Storage, o *opt.Options, how func(string, *sift.Options) (*sift.DB, error)) (*DB, error) {
 	so, blocks := storeOptions(o, stor)
-	db := &DB{o: o, stor: stor, blocks: blocks, syncs: !o.GetNoSync()}
+	db := &DB{stor: stor, blocks: blocks, syncs: !o.GetNoSync(), writeBuffer: o.GetWriteBuffer()}
 	db.readOnly.Store(o.GetReadOnly())
 	so.Events = db.levels.events()
 	path := "db"
@@ -146,7 +146,8 @@ func openFile(path string, o *opt.Options, readOnly bool, how func(storage.Stora
 
 // Recover rebuilds a database from its tables and logs, as far as they can be read, and
 // opens it. An intact MANIFEST is used. In a directory, the old files are moved to its
-// subdirectory "lost"; other storages do not keep them. ErrorIfExist and ErrorIfMissing are ignored.
+// subdirectory "lost"; other storages do not keep them. ErrorIfExist and ErrorIfMissing are
+// ignored; with ReadOnly, Recover returns ErrReadOnly.
 func Recover(stor storage.Storage, o *opt.Options) (db *DB, err error) {
 	if stor == nil {
 		return nil, os.ErrInvalid
@@ -184,10 +185,7 @@ func (db *DB) Close() error {
 	if !db.closed.CompareAndSwap(false, true) {
 		return ErrClosed
 	}
-	db.trMu.Lock()
-	tr := db.tr
-	db.trMu.Unlock()
-	if tr != nil {
+	if tr := db.tr.Load(); tr != nil {
 		tr.Discard()
 	}
 	err := convert(db.s.Close())
@@ -228,7 +226,7 @@ func (db *DB) NewIterator(slice *util.Range, ro *opt.ReadOptions) iterator.Itera
 		return iterator.NewEmptyIterator(err)
 	}
 	in, err := db.s.NewIter(iterOptions(slice, ro))
-	return newDBIter(in, err, &db.aliveIters)
+	return newDBIter(in, convert(err), &db.aliveIters)
 }
 
 // beginWrite waits while a transaction is open. If it returns nil, the caller must
@@ -294,7 +292,8 @@ func (db *DB) Write(batch *Batch, wo *opt.WriteOptions) error {
 }
 
 // CompactRange compacts the tables that hold keys of a range, which drops deleted and
-// overwritten entries. A nil Start or Limit means no bound.
+// overwritten entries. A nil Start or Limit means no bound. CompactRange waits for an open
+// transaction.
 func (db *DB) CompactRange(r util.Range) error {
 	if err := db.beginWrite(); err != nil {
 		return err

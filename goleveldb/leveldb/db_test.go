@@ -13,6 +13,7 @@ import (
 	"github.com/syndtr/goleveldb/leveldb/comparer"
 	"github.com/syndtr/goleveldb/leveldb/errors"
 	"github.com/syndtr/goleveldb/leveldb/filter"
+	"github.com/syndtr/goleveldb/leveldb/journal"
 	"github.com/syndtr/goleveldb/leveldb/opt"
 	"github.com/syndtr/goleveldb/leveldb/storage"
 	"github.com/syndtr/goleveldb/leveldb/util"
@@ -373,6 +374,38 @@ func TestRecoverHoldsNoFiles(t *testing.T) {
 	}
 }
 
+// TestRecoverCorruptMetaOtherOrder checks that Recover leaves a database with another order alone,
+// even if the storage reports a damaged CURRENT.
+func TestRecoverCorruptMetaOtherOrder(t *testing.T) {
+	dir := t.TempDir()
+	var manifest bytes.Buffer
+	w := journal.NewWriter(&manifest)
+	edit, err := w.Next()
+	if err == nil {
+		_, err = edit.Write([]byte("\x01\x05other")) // the comparator
+	}
+	if err := stderrors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string]string{"MANIFEST-000007": manifest.String(), "000003.ldb": "table", "CURRENT": "damaged"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stor, err := storage.OpenFile(dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stor.Close()
+	if db, err := Recover(struct{ storage.Storage }{stor}, nil); err == nil {
+		db.Close()
+		t.Error("Recover succeeds")
+	}
+	if _, err := os.Stat(filepath.Join(dir, "000003.ldb")); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestRecoverCorruptMeta checks that Recover brings a database back whose storage reports a damaged
 // CURRENT.
 func TestRecoverCorruptMeta(t *testing.T) {
@@ -399,5 +432,37 @@ func TestRecoverCorruptMeta(t *testing.T) {
 	defer db.Close()
 	if v, err := db.Get([]byte("k"), nil); err != nil || string(v) != "v" {
 		t.Errorf("%q, %v", v, err)
+	}
+}
+
+// TestStorageClosedFirst checks that a directory stays locked while a database is open in it, even if
+// the storage has been closed.
+func TestStorageClosedFirst(t *testing.T) {
+	dir := t.TempDir()
+	stor, err := storage.OpenFile(dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := Open(stor, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(t, db, 10)
+	if err := stor.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := storage.OpenFile(dir, false); err == nil {
+		t.Error("the directory of an open database can be locked again")
+		again.Close()
+	}
+	if err := db.Close(); err != nil {
+		t.Error(err)
+	}
+	again, err := storage.OpenFile(dir, false)
+	if err != nil {
+		t.Fatalf("after Close of the database: %v", err)
+	}
+	if err := again.Close(); err != nil {
+		t.Error(err)
 	}
 }

@@ -322,3 +322,27 @@ func TestErrorIfAndReadOnly(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestUnlimitedLevels checks that huge sizes and multipliers do not overflow into tiny ones.
+func TestUnlimitedLevels(t *testing.T) {
+	for _, tc := range []struct {
+		o          opt.Options
+		multiplier int
+	}{
+		{opt.Options{CompactionTotalSize: math.MaxInt}, 10},
+		{opt.Options{CompactionTotalSizeMultiplier: math.Inf(1)}, 1000},
+	} {
+		so, blocks := storeOptions(&tc.o, storage.NewMemStorage())
+		blocks.release()
+		if so.LevelBaseBytes < 1<<30 || so.LevelMultiplier != tc.multiplier {
+			t.Errorf("%+v: level 1 has %d bytes, the next ones %d times as many", tc.o, so.LevelBaseBytes, so.LevelMultiplier)
+		}
+	}
+	for _, o := range []opt.Options{{CompactionTableSize: math.MaxInt}, {CompactionTableSizeMultiplier: math.Inf(1)}} {
+		so, blocks := storeOptions(&o, storage.NewMemStorage())
+		blocks.release()
+		if so.TableBytes != 1<<30 {
+			t.Errorf("%+v: tables of %d bytes", o, so.TableBytes)
+		}
+	}
+}

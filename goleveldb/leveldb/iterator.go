@@ -85,10 +85,10 @@ func newIter(in cursor, alive *atomic.Int32) iterBase {
 	return iterBase{in: in, held: h}
 }
 
-// newDBIter returns an iterator over in, or an empty one with the error of opening it.
+// newDBIter returns an iterator over in, or an empty one with the converted error of opening it.
 func newDBIter(in *sift.Iter, err error, alive *atomic.Int32) iterator.Iterator {
 	if err != nil {
-		return iterator.NewEmptyIterator(convert(err))
+		return iterator.NewEmptyIterator(err)
 	}
 	return &dbIter{dbCursor: dbCursor{in}, iterBase: newIter(in, alive)}
 }

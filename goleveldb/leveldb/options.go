@@ -43,9 +43,9 @@ func storeOptions(o *opt.Options, stor storage.Storage) (so *sift.Options, block
 		ErrorIfExists:      o.GetErrorIfExist() && !o.GetReadOnly(),
 		ErrorIfMissing:     o.GetErrorIfMissing(),
 		MemtableBytes:      clamp(o.GetWriteBuffer()/memtablesPerBuffer, 1<<10, 1<<30),
-		TableBytes:         clamp(o.GetCompactionTableSize(1), 1<<10, 1<<30),
+		TableBytes:         tableBytes(o),
 		BlockBytes:         clamp(o.GetBlockSize(), 64, 4<<20),
-		LevelBaseBytes:     max(o.GetCompactionTotalSize(1), 1<<10),
+		LevelBaseBytes:     levelBaseBytes(o),
 		LevelMultiplier:    10,
 		L0Tables:           clamp(memtablesPerBuffer*clamp(o.GetCompactionL0Trigger(), 0, 1000), 1, 1000),
 		MapBytes:           -1,
@@ -54,7 +54,7 @@ func storeOptions(o *opt.Options, stor storage.Storage) (so *sift.Options, block
 		Logger:             slog.New(storageLog{stor: stor}),
 	}
 	if o != nil && o.CompactionTotalSizeMultiplier > 0 {
-		so.LevelMultiplier = clamp(int(math.Round(o.CompactionTotalSizeMultiplier)), 2, 1000)
+		so.LevelMultiplier = clamp(int(math.Round(min(o.CompactionTotalSizeMultiplier, 1000))), 2, 1000)
 	}
 	if bits, ok := filter.BitsPerKey(o.GetFilter()); ok && bits > 0 {
 		so.Filter = siftfilter.Ribbon(float64(bits))
@@ -64,6 +64,25 @@ func storeOptions(o *opt.Options, stor storage.Storage) (so *sift.Options, block
 		so.BlockCache = blocks.cache
 	}
 	return so, blocks
+}
+
+// levelBaseBytes returns the size of level 1. If the product does not fit into an int64, it is
+// negative on some systems; it means no limit.
+func levelBaseBytes(o *opt.Options) int64 {
+	n := o.GetCompactionTotalSize(1)
+	if n < 0 {
+		return math.MaxInt64
+	}
+	return max(n, 1<<10)
+}
+
+// tableBytes returns the size of tables; see levelBaseBytes about negative sizes.
+func tableBytes(o *opt.Options) int {
+	n := o.GetCompactionTableSize(1)
+	if n < 0 {
+		n = 1 << 30
+	}
+	return clamp(n, 1<<10, 1<<30)
 }
 
 // sharedCache is the block cache of all databases with the same cache.Cacher.

@@ -3,7 +3,7 @@ package leveldb
 import (
 	"fmt"
 	"runtime"
-	"sync"
+	"sync/atomic"
 
 	"github.com/siftdb/sift"
 
@@ -13,13 +13,11 @@ import (
 )
 
 // Snapshot is the state of a DB at the time of GetSnapshot. It is safe for concurrent use. After
-// Release its reads return ErrSnapshotReleased, after DB.Close ErrClosed.
+// DB.Close its reads return ErrClosed, otherwise after Release ErrSnapshotReleased.
 type Snapshot struct {
-	db *DB
-	s  *sift.Snapshot
-
-	mu       sync.RWMutex
-	released bool
+	db       *DB
+	s        *sift.Snapshot
+	released atomic.Bool
 }
 
 // GetSnapshot returns a snapshot of the current state. It must be released.
@@ -33,18 +31,12 @@ func (db *DB) GetSnapshot() (*Snapshot, error) {
 	return s, nil
 }
 
-// use returns why the snapshot cannot be used. If it returns nil, the caller holds mu for
-// reading, and the snapshot stays usable until it releases mu.
-func (snap *Snapshot) use() error {
-	snap.mu.RLock()
-	err := snap.db.ok()
-	if err == nil && snap.released {
-		err = ErrSnapshotReleased
+// convert converts an error of the snapshot's reads.
+func (snap *Snapshot) convert(err error) error {
+	if err == sift.ErrClosed && snap.released.Load() && snap.db.ok() == nil {
+		return ErrSnapshotReleased
 	}
-	if err != nil {
-		snap.mu.RUnlock()
-	}
-	return err
+	return convert(err)
 }
 
 // String returns a name with the snapshot's sequence number.
@@ -52,43 +44,28 @@ func (snap *Snapshot) String() string { return fmt.Sprintf("leveldb.Snapshot{%d}
 
 // Get is DB.Get on the snapshot.
 func (snap *Snapshot) Get(key []byte, ro *opt.ReadOptions) (value []byte, err error) {
-	if err := snap.use(); err != nil {
-		return nil, err
-	}
-	defer snap.mu.RUnlock()
 	value, err = snap.s.Get(key)
-	return value, convert(err)
+	return value, snap.convert(err)
 }
 
 // Has is DB.Has on the snapshot.
 func (snap *Snapshot) Has(key []byte, ro *opt.ReadOptions) (ret bool, err error) {
-	if err := snap.use(); err != nil {
-		return false, err
-	}
-	defer snap.mu.RUnlock()
 	ret, err = snap.s.Has(key)
-	return ret, convert(err)
+	return ret, snap.convert(err)
 }
 
 // NewIterator is DB.NewIterator on the snapshot. The iterator stays valid when the
 // snapshot is released.
 func (snap *Snapshot) NewIterator(slice *util.Range, ro *opt.ReadOptions) iterator.Iterator {
-	if err := snap.use(); err != nil {
-		return iterator.NewEmptyIterator(err)
-	}
-	defer snap.mu.RUnlock()
 	in, err := snap.s.NewIter(iterOptions(slice, ro))
-	return newDBIter(in, err, &snap.db.aliveIters)
+	return newDBIter(in, snap.convert(err), &snap.db.aliveIters)
 }
 
 // Release releases the snapshot. Calling it again does nothing.
 func (snap *Snapshot) Release() {
-	snap.mu.Lock()
-	defer snap.mu.Unlock()
-	if snap.released {
+	if !snap.released.CompareAndSwap(false, true) {
 		return
 	}
-	snap.released = true
 	runtime.SetFinalizer(snap, nil)
 	snap.s.Close()
 	snap.db.aliveSnaps.Add(-1)

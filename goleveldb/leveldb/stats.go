@@ -25,16 +25,16 @@ type DBStats struct {
 	IORead  uint64 // bytes
 
 	BlockCacheSize    int // bytes
-	OpenedTablesCount int
+	OpenedTablesCount int // of all tables, open or not
 
 	FileCache  cache.Stats // Nodes and Size, both the number of tables
 	BlockCache cache.Stats // Size and the counts of hits and misses
 
 	LevelSizes        Sizes // of each level
 	LevelTablesCounts []int
-	LevelRead         Sizes // bytes, by compactions into the level
-	LevelWrite        Sizes
-	LevelDurations    []time.Duration
+	LevelRead         Sizes           // bytes, by compactions into the level
+	LevelWrite        Sizes           // bytes, by flushes and compactions into the level
+	LevelDurations    []time.Duration // of these
 
 	MemComp       uint32 // flushes
 	Level0Comp    uint32 // compactions of level 0

@@ -41,7 +41,7 @@ func (db *DB) OpenTransaction() (*Transaction, error) {
 		return nil, err
 	}
 	tr := &Transaction{db: db, base: db.s.Snapshot(), writes: newTxWrites(db)}
-	db.setTransaction(tr)
+	db.tr.Store(tr)
 	if db.closed.Load() { // Close may not have seen tr
 		tr.Discard()
 		return nil, ErrClosed
@@ -49,16 +49,10 @@ func (db *DB) OpenTransaction() (*Transaction, error) {
 	return tr, nil
 }
 
-func (db *DB) setTransaction(tr *Transaction) {
-	db.trMu.Lock()
-	defer db.trMu.Unlock()
-	db.tr = tr
-}
-
 // end closes the transaction. REQUIRES: mu.
 func (tr *Transaction) end() {
 	tr.closed = true
-	tr.db.setTransaction(nil)
+	tr.db.tr.Store(nil)
 	tr.base.Close()
 	tr.writes.unref()
 	tr.db.writers.Unlock()

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -302,5 +304,54 @@ func TestTransactionOfLongKeys(t *testing.T) {
 	}
 	if err := tr.Commit(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestForeignTempFiles checks that Open leaves files alone whose names only resemble those of a
+// transaction's temporary files.
+func TestForeignTempFiles(t *testing.T) {
+	dir := t.TempDir()
+	names := []string{"7.tmp", "4012345678.tmp"}
+	for _, name := range names {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("mine"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	db, err := OpenFile(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestOptionsAreCopied checks that a program may change Options after Open.
+func TestOptionsAreCopied(t *testing.T) {
+	stor := storage.NewMemStorage()
+	o := &opt.Options{WriteBuffer: 2 << 10}
+	db, err := Open(stor, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	o.WriteBuffer = 1 << 30 // for another database
+	tr, err := db.OpenTransaction()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.Discard()
+	for i := range 1000 {
+		if err := tr.Put(fmt.Appendf(nil, "key%05d", i), make([]byte, 100), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if temps(t, stor) == 0 {
+		t.Error("the transaction uses a WriteBuffer that was set after Open")
 	}
 }

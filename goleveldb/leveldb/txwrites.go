@@ -140,7 +140,7 @@ func (o *txWrites) get(key []byte) (write, bool, error) {
 
 // makeRoom writes the writes in memory to a run if they fill the write buffer.
 func (o *txWrites) makeRoom() error {
-	if o.mem.Size() < o.db.o.GetWriteBuffer() {
+	if o.mem.Size() < o.db.writeBuffer {
 		return nil
 	}
 	it := o.mem.NewIterator(nil)
@@ -281,6 +281,10 @@ func (v view) ops() iter.Seq2[sift.Op, error] {
 	}
 }
 
+// maxTemps exceeds the numbers of transactions' temporary files. Others have larger ones:
+// os.CreateTemp(dir, "*.tmp"), for example, makes names with ten digits.
+const maxTemps = 1e6
+
 // removeTemps removes the temporary files of transactions that were open when a program ended.
 func removeTemps(stor storage.Storage) error {
 	fds, err := stor.List(storage.TypeTemp)
@@ -288,6 +292,9 @@ func removeTemps(stor storage.Storage) error {
 		return err
 	}
 	for _, fd := range fds {
+		if fd.Num >= maxTemps {
+			continue
+		}
 		if err := stor.Remove(fd); err != nil {
 			return err
 		}

@@ -213,7 +213,7 @@ func (c *Cache) Get(ns, key uint64, setFunc func() (size int, value Value)) *Han
 }
 
 // Delete drops a value, and reports whether there was one. delFunc, if not nil, is called when
-// nothing refers to the value any more.
+// nothing refers to the value any more; at once if there was none.
 func (c *Cache) Delete(ns, key uint64, delFunc func()) bool {
 	c.mu.Lock()
 	n := c.nodes.by[nodeKey{ns, key}]

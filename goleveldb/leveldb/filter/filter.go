@@ -8,7 +8,8 @@ import "github.com/syndtr/goleveldb/leveldb/util"
 
 // Buffer is what a FilterGenerator writes to.
 type Buffer interface {
-	// Alloc appends n bytes and returns them, to be filled in before the next call.
+	// Alloc appends n bytes with arbitrary contents and returns them, to be filled in before the
+	// next call.
 	Alloc(n int) []byte
 	// Write appends p.
 	Write(p []byte) (n int, err error)

@@ -80,7 +80,7 @@ func (p *DB) findLT(key []byte, all bool) *node {
 	return at
 }
 
-// Put sets key to value. Both are copied.
+// Put sets key to value. Both are copied. The error is always nil.
 func (p *DB) Put(key []byte, value []byte) error {
 	kv := append(append(make([]byte, 0, len(key)+len(value)), key...), value...)
 	key, value = kv[:len(key):len(key)], kv[len(key):]

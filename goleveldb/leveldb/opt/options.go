@@ -137,7 +137,7 @@ const (
 // Options are the options of a database. A nil *Options and zero fields mean the
 // defaults.
 type Options struct {
-	// AltFilters is not used: the filters of existing tables are always used.
+	// AltFilters is used by package table; a database always uses the filters of existing tables.
 	AltFilters []filter.Filter
 
 	// BlockCacher makes the Cacher whose capacity is the size of the block cache; NoCacher means no
@@ -155,7 +155,7 @@ type Options struct {
 	// BlockRestartInterval is used by package table; in a database it is 16.
 	BlockRestartInterval int
 
-	// BlockSize is the size of a data block before compression. Default: 4 KiB.
+	// BlockSize is the size of a data block before compression, in bytes. Default: 4 KiB.
 	BlockSize int
 
 	// CompactionExpandLimitFactor is not used.
@@ -367,7 +367,8 @@ func multiplier(level int, perLevel []float64, common, def float64) float64 {
 	return math.Pow(def, float64(level))
 }
 
-// GetCompactionTableSize returns the size of a level's tables.
+// GetCompactionTableSize returns the size of a level's tables in bytes, as in goleveldb. A database
+// uses only that of level 1: see CompactionTableSize.
 func (o *Options) GetCompactionTableSize(level int) int {
 	if o == nil {
 		o = &Options{}
@@ -376,7 +377,8 @@ func (o *Options) GetCompactionTableSize(level int) int {
 	return int(float64(size) * multiplier(level, o.CompactionTableSizeMultiplierPerLevel, o.CompactionTableSizeMultiplier, DefaultCompactionTableSizeMultiplier))
 }
 
-// GetCompactionTotalSize returns the size of a level.
+// GetCompactionTotalSize returns the size of a level in bytes, as in goleveldb. A database uses
+// only that of level 1: see CompactionTotalSize.
 func (o *Options) GetCompactionTotalSize(level int) int64 {
 	if o == nil {
 		o = &Options{}
@@ -500,7 +502,8 @@ type ReadOptions struct {
 	// DontFillCache means that blocks that are read do not enter the block cache. Only iterators
 	// honor it.
 	DontFillCache bool
-	// Strict is not used: see Strict.
+	// Strict is used by package table: with StrictOverride and without StrictReader, iterators skip
+	// damaged blocks. A database is always strict.
 	Strict Strict
 }
 

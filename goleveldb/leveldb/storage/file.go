@@ -31,9 +31,10 @@ type fileStorage struct {
 	logged int64
 }
 
-// OpenFile returns a Storage in a directory, which it creates unless readOnly is
-// set. The directory is locked, also against other processes, until the storage is
-// closed: another OpenFile returns an error, on Unix syscall.EAGAIN.
+// OpenFile returns a Storage in a directory, which it creates unless readOnly is set. The directory
+// is locked, also against other processes, until the storage is closed: another OpenFile returns an
+// error, on Unix syscall.EAGAIN, unless both are read-only. If a database that can write is open,
+// or the lock of Lock is held, when the storage is closed, the directory stays locked until that ends.
 func OpenFile(path string, readOnly bool) (Storage, error) {
 	fi, err := os.Stat(path)
 	switch {
@@ -61,7 +62,10 @@ func (s *fileStorage) SiftDir() (string, *sift.DirLock) {
 	return s.path, s.lock
 }
 
-type fileStorageLock struct{ s *fileStorage }
+type fileStorageLock struct {
+	s   *fileStorage
+	dir *sift.DirLock // the storage's, which Unlock releases if the storage has been closed; else nil
+}
 
 // Unlock implements Locker.
 func (l *fileStorageLock) Unlock() {
@@ -69,6 +73,10 @@ func (l *fileStorageLock) Unlock() {
 	defer l.s.mu.Unlock()
 	if l.s.locked == l {
 		l.s.locked = nil
+	}
+	if l.dir != nil {
+		l.dir.Close()
+		l.dir = nil
 	}
 }
 
@@ -80,11 +88,11 @@ func (s *fileStorage) Lock() (Locker, error) {
 	case s.lock == nil:
 		return nil, ErrClosed
 	case s.readOnly:
-		return &fileStorageLock{s}, nil
+		return &fileStorageLock{s: s}, nil
 	case s.locked != nil:
 		return nil, ErrLocked
 	}
-	s.locked = &fileStorageLock{s}
+	s.locked = &fileStorageLock{s: s}
 	return s.locked, nil
 }
 
@@ -281,5 +289,9 @@ func (s *fileStorage) Close() error {
 	}
 	lock := s.lock
 	s.lock = nil
+	if s.locked != nil { // a database is open
+		s.locked.dir = lock
+		return nil
+	}
 	return lock.Close()
 }

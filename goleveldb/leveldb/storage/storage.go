@@ -74,7 +74,7 @@ type Reader interface {
 	io.Closer
 }
 
-// Writer is a file that is open for writing.
+// Writer is a file that is open for writing. Sync makes the file's name durable, too.
 type Writer interface {
 	io.WriteCloser
 	Syncer
@@ -120,7 +120,8 @@ func FileDescOk(fd FileDesc) bool {
 	return false
 }
 
-// parseName is the inverse of String. It also accepts LevelDB's old extension of tables.
+// parseName is the inverse of String. It also accepts LevelDB's old extension of tables, but no other
+// spelling of the number: such files are not the database's.
 func parseName(name string) (fd FileDesc, ok bool) {
 	digits, isManifest := strings.CutPrefix(name, "MANIFEST-")
 	if isManifest {
@@ -140,7 +141,7 @@ func parseName(name string) (fd FileDesc, ok bool) {
 		}
 	}
 	n, err := strconv.ParseUint(digits, 10, 63)
-	if err != nil {
+	if err != nil || digits != fmt.Sprintf("%06d", n) {
 		return FileDesc{}, false
 	}
 	fd.Num = int64(n)
@@ -161,7 +162,7 @@ type Storage interface {
 	SetMeta(fd FileDesc) error
 
 	// GetMeta returns the file that SetMeta has set. The error is os.ErrNotExist if none has been
-	// set, or the file does not exist.
+	// set, or the file does not exist, and an *ErrCorrupted if it is not known because of damage.
 	GetMeta() (FileDesc, error)
 
 	// List returns the files of the given kinds.

@@ -11,7 +11,8 @@ import (
 	lerrors "github.com/syndtr/goleveldb/leveldb/errors"
 )
 
-// Errors of a Reader that was released.
+// Errors that a Reader returns. Nothing returns ErrIterReleased: released iterators have the error
+// iterator.ErrIterReleased.
 var (
 	ErrNotFound       = lerrors.ErrNotFound
 	ErrReaderReleased = errors.New("leveldb/table: reader released")

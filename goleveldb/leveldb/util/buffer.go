@@ -60,8 +60,8 @@ func (b *Buffer) Grow(n int) {
 	b.buf = slices.Grow(b.buf, n)
 }
 
-// Alloc appends n bytes and returns them, to be filled in before the next change. It
-// panics if n is negative.
+// Alloc appends n bytes with arbitrary contents and returns them, to be filled in before the next
+// change. It panics if n is negative.
 func (b *Buffer) Alloc(n int) []byte {
 	b.Grow(n)
 	end := len(b.buf)
@@ -152,7 +152,7 @@ func (b *Buffer) ReadBytes(delim byte) (line []byte, err error) {
 	return append(line, b.Next(n)...), err
 }
 
-// BufferPool is a pool of byte slices.
+// BufferPool is a pool of byte slices. It is safe for concurrent use. A nil pool keeps nothing.
 type BufferPool struct {
 	pool     sync.Pool
 	baseline int
