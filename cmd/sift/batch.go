@@ -19,7 +19,7 @@ type batchCmd struct {
 
 func (batchCmd) Help() string {
 	return `Reads a script from standard input and applies it as one atomic write: after a
-crash, either all of it is there or nothing. Its lines are
+crash, either all of it is there or none. Its lines are
 
     put KEY VALUE
     delete KEY
@@ -31,9 +31,10 @@ does not exist is not an error. If a line is malformed, it is reported and nothi
 write is durable when the command returns. A line may end with CR LF: a carriage return at the end
 of a line is not part of its last field; write one that is as \r.
 
-The keys of a range are looked up and deleted one by one. A script with ranges fails if the ranges,
-or the transaction that applies the script, take more than 1GiB of memory. "sift delete --range" is
-faster and has no such limit, but is not atomic.
+A script fails if its puts and deletes take more than 1GiB of memory. The keys of a range are looked
+up and deleted one by one. A script with ranges also fails if the ranges, or the transaction that
+applies the script, take more than 1GiB. "sift delete --range" is faster and has no such limit, but
+is not atomic.
 
 Examples:
 
@@ -94,6 +95,9 @@ func (s *script) addRange(from, to []byte) {
 
 // write executes the script. If ctx is done, it writes nothing.
 func (s *script) write(ctx context.Context, db *sift.DB) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	if len(s.ranges) == 0 {
 		return db.Write(&s.batch, sift.Sync)
 	}
@@ -125,6 +129,9 @@ func (s *script) write(ctx context.Context, db *sift.DB) error {
 // deleteRanges deletes the leading ranges that come after n operations, and returns the rest.
 func deleteRanges(ctx context.Context, tx *sift.Tx, ranges []scriptRange, n int) ([]scriptRange, error) {
 	for len(ranges) > 0 && ranges[0].after == n {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 		deleted := 0
 		for entry, err := range tx.Scan(&sift.IterOptions{LowerBound: ranges[0].from, UpperBound: ranges[0].to}) {
 			if err != nil {
@@ -166,17 +173,19 @@ func (c *batchCmd) read(in io.Reader) (*script, error) {
 
 // add adds a line to the script.
 func (c *batchCmd) add(s *script, line []byte) error {
-	words := bytes.Split(line, []byte{'\t'})
-	command, args := string(words[0]), words[1:]
+	name, _, _ := bytes.Cut(line, []byte{'\t'})
+	command := string(name[:min(len(name), 40)]) // enough for an error; a line may have 512 MiB
+	given := bytes.Count(line, []byte{'\t'})
 	want := map[string]int{"put": 2, "delete": 1, "delete-range": 2}[command]
 	switch {
 	case want == 0 && strings.Contains(command, " "):
 		return fmt.Errorf("%q is none of put, delete and delete-range; tabs separate the fields", command)
 	case want == 0:
 		return fmt.Errorf("%q is none of put, delete and delete-range", command)
-	case len(args) != want:
-		return fmt.Errorf("%s takes %s, separated by tabs, got %d", command, amount(int64(want), "argument"), len(args))
+	case given != want:
+		return fmt.Errorf("%s takes %s, separated by tabs, got %d", command, amount(int64(want), "argument"), given)
 	}
+	args := bytes.Split(line, []byte{'\t'})[1:]
 	key, err := c.parse(string(args[0]))
 	if err != nil {
 		return fmt.Errorf("key: %w", err)

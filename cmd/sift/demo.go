@@ -180,7 +180,7 @@ func (d *demo) report(rows []lookups) error {
 		return err
 	}
 	off, warm, on := rows[0], rows[1], rows[2]
-	saved := "Filters saved no block reads, for there were none."
+	saved := "Filters saved no block reads, because there were none."
 	if off.reads > 0 {
 		saved = fmt.Sprintf("With a cold cache, filters saved %.1f%% of the block reads.", 100*(1-float64(on.reads)/float64(off.reads)))
 	}

@@ -16,6 +16,7 @@ type logTotals struct {
 	records, marks, batches uint64
 	puts, deletes           uint64
 	first, last             uint64 // sequence numbers, if there are batches
+	next                    uint64 // the sequence number that follows the records
 }
 
 // log prints the records of a log.
@@ -108,7 +109,23 @@ func (d *dumper) tailDamaged(in *record.Reader, t *logTotals) (damaged bool, err
 	case t == nil || d.size <= record.HeaderLen+wal.BatchHeaderLen:
 		return false, nil
 	}
-	return wal.TailDamaged(in, t.bySift, t.last+1)
+	next := t.next
+	if t.batches == 0 && t.marks <= 1 { // at most the header
+		// The number of the first batch, which is bad, is unknown, but below that of the next one. A
+		// lower mark may prove only that the previous log was on disk.
+		err := in.Salvage(func(payload []byte, _ int64) bool {
+			first, n, err := wal.DecodeBatch(payload, nil)
+			if err != nil || n == 0 {
+				return true
+			}
+			next = max(next, first)
+			return false
+		})
+		if err != nil {
+			return false, err
+		}
+	}
+	return wal.TailDamaged(in, t.bySift, next)
 }
 
 // cause strips from an error what its line already shows: the path, and the offset if it
@@ -130,6 +147,7 @@ func (d *dumper) batch(payload []byte, offset int64, t *logTotals) error {
 	first, n := c.Uint64(), c.Uint32()
 	if c.Err() == nil && n == 0 && c.Len() == 0 {
 		t.marks++
+		t.next = max(t.next, first)
 		if t.records == 1 {
 			t.bySift = true
 		}
@@ -160,6 +178,7 @@ func (d *dumper) batch(payload []byte, offset int64, t *logTotals) error {
 	}
 	t.batches++
 	t.first, t.last = min(t.first, first), max(t.last, last)
+	t.next = max(t.next, last+1)
 	what := amount(puts, "put") + ", " + amount(deletes, "delete")
 	if deletes == 0 {
 		what = amount(puts, "put")

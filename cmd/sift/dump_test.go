@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"flag"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -11,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/siftdb/sift/internal/record"
+	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/wal"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -125,6 +128,53 @@ func TestDumpManifest(t *testing.T) {
 	r = runSift(t, "", "dump", path)
 	if r.status != statusUsage || !strings.Contains(r.err, "use --as") {
 		t.Errorf("a file of an unknown kind: status %d, stderr %q", r.status, r.err)
+	}
+}
+
+// TestDumpLogInValue: a mark of an older log in the value of an unfinished batch proves nothing.
+func TestDumpLogInValue(t *testing.T) {
+	old, _ := logFile(t, batchRecord(5, 0, ""))
+	value, err := os.ReadFile(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	header := batchRecord(100, 0, "")
+	path, _ := logFile(t, header, batchRecord(100, 1, "\x01\x01a"+string(rune(len(value)))+string(value)))
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[2*record.HeaderLen+len(header)+12+2] ^= 1 // the key
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if r := runSift(t, "", "dump", path); r.status != statusOK || !strings.Contains(r.out, "  torn: checksum mismatch; the next valid fragment") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestDumpMarkOfPreviousLog: a mark that proves only that the previous log was on disk, number 5, is
+// no proof for record 6. Open judges likewise.
+func TestDumpMarkOfPreviousLog(t *testing.T) {
+	header, bad := batchRecord(1, 0, ""), batchRecord(6, 1, "\x01\x01a\x01x") // created ahead, at sequence 1
+	path, _ := logFile(t, header, bad, batchRecord(5, 0, ""), batchRecord(7, 1, "\x01\x01b\x01y"))
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[2*record.HeaderLen+len(header)+len(bad)-1] ^= 1
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r := wal.Recovery{
+		Config:      wal.Config{FS: vfs.OS, Dir: filepath.Dir(path), Logger: slog.New(slog.DiscardHandler)},
+		ManifestSeq: 5, LastSeq: 5, Apply: func([]byte) error { return nil },
+	}
+	if err := r.Replay(7); err != nil || len(r.Torn) != 1 {
+		t.Fatalf("Open: %v, %v", err, r.Torn)
+	}
+	if r := runSift(t, "", "dump", path); r.status != statusOK || !strings.Contains(r.out, "  torn: checksum mismatch") {
+		t.Errorf("%+v", r)
 	}
 }
 

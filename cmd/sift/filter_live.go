@@ -27,7 +27,7 @@ type filterLiveCmd struct {
 
 func (filterLiveCmd) Help() string {
 	return `Works on filter files that a program has written with live.WriteFile of package
-filter/live or with Guava's BloomFilter.writeTo; it detects the format. Each line of standard
+filter/live or with Guava's BloomFilter.writeTo. The format is detected. Each line of standard
 input is an element: text with the escapes that sift uses in keys, or what --elements names.`
 }
 
@@ -243,16 +243,29 @@ type liveOutput struct {
 }
 
 func (o liveOutput) write(f lineFilter) error {
+	formatted, err := o.format(f)
+	if err != nil {
+		return err
+	}
+	return live.WriteFile(o.Out, formatted)
+}
+
+// format returns f in the format to write. It is a usage error if that format cannot hold f.
+func (o liveOutput) format(f lineFilter) (io.WriterTo, error) {
 	if !o.Guava {
-		return live.WriteFile(o.Out, f)
+		return f, nil
 	}
 	g, ok := f.(interface {
+		Scheme() live.Scheme
 		WriteGuava(w io.Writer) (int64, error)
 	})
-	if !ok {
-		return fmt.Errorf("--guava: Guava's format has no %s filter", kindOfFilter(f))
+	switch {
+	case !ok:
+		return nil, usage(fmt.Errorf("--guava: Guava's format has no %s filter", kindOfFilter(f)))
+	case g.Scheme() != live.Guava && g.Scheme() != live.GuavaMitz32:
+		return nil, usage(fmt.Errorf("--guava: the filter has scheme=%s instead of guava", strings.ToLower(g.Scheme().String())))
 	}
-	return live.WriteFile(o.Out, writerTo(g.WriteGuava))
+	return writerTo(g.WriteGuava), nil
 }
 
 // check returns an error if the file cannot be written. It runs before the input is read, which can

@@ -50,6 +50,9 @@ func (c *liveBuildCmd) Run(e *env) error {
 	if err != nil {
 		return usage(err)
 	}
+	if _, err := c.format(f.filter()); err != nil {
+		return err
+	}
 	if err := c.liveOutput.check(); err != nil {
 		return err
 	}
@@ -159,8 +162,8 @@ type liveQueryCmd struct {
 
 func (liveQueryCmd) Help() string {
 	return `Prints the lines of standard input that may be in the filter, or with --absent those
-that are certainly not in it. A summary goes to standard error. With --json, prints
-only the summary.
+that are certainly not in it. A summary goes to standard error. With --json it prints
+only the summary, to standard output.
 
 Examples:
 

@@ -79,6 +79,18 @@ func TestFilterLive(t *testing.T) {
 	}
 }
 
+// TestFilterLiveGuavaFirst: --guava with a filter that Guava does not have is refused before the
+// input is read.
+func TestFilterLiveGuavaFirst(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "f")
+	for _, filter := range []string{"bloom(items=10,fpr=0.1)", "cuckoo(items=10,fpr=0.1)"} {
+		r := runSift(t, "no number\n", "filter", "live", "build", filter, "-o", file, "--guava", "--elements", "int64")
+		if r.status != statusUsage || !strings.Contains(r.err, "--guava: ") {
+			t.Errorf("%s: %+v", filter, r)
+		}
+	}
+}
+
 // TestFilterLiveOthersFiles: inspect reads files written by Guava, and by programs that use package
 // live, except those of kinds that the commands do not have.
 func TestFilterLiveOthersFiles(t *testing.T) {

@@ -13,7 +13,7 @@ type filterSizeCmd struct {
 	asJSON
 	Keys  string `required:"" placeholder:"N" help:"The number of keys, such as 1000000 or 1e9."`
 	FPR   string `default:"0.01" name:"fpr" placeholder:"P" help:"The false positive rate to reach, such as 0.001 or 0.1%. Default: ${default}."`
-	Range string `placeholder:"L" help:"Size a range filter that reaches the rate for ranges of up to L numbers."`
+	Range string `placeholder:"L" help:"Print the size of a range filter that reaches the rate for ranges of up to L numbers."`
 }
 
 func (filterSizeCmd) Help() string {

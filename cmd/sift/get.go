@@ -16,7 +16,7 @@ type getCmd struct {
 }
 
 func (getCmd) Help() string {
-	return `Prints the value of a key and a newline. If the key does not exist, it reports so on
+	return `Prints the value of a key and a newline. If the key does not exist, it says so on
 standard error and exits with status 1.
 
 Examples:

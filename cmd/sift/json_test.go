@@ -97,6 +97,18 @@ func TestJSON(t *testing.T) {
 	}
 }
 
+// TestJSONNoTables: a database without tables has an empty list of them.
+func TestJSONNoTables(t *testing.T) {
+	db := filepath.Join(t.TempDir(), "db")
+	mustSift(t, "", "load", db)
+	if list, ok := decode(t, mustSift(t, "", "stats", "--tables", "--json", db))["tables"].([]any); !ok || len(list) != 0 {
+		t.Errorf("tables: %v, %t", list, ok)
+	}
+	if _, ok := decode(t, mustSift(t, "", "stats", "--json", db))["tables"]; ok {
+		t.Error("tables without --tables")
+	}
+}
+
 // TestJSONNull checks that the objects of tables have all values: null if unknown, and 0 or an
 // empty string if that is the value.
 func TestJSONNull(t *testing.T) {

@@ -72,7 +72,8 @@ sift get db -- -key. In a flag, use an equals sign: sift scan --from=-key db.
 Commands that only read open the database read-only, so several can run at once.
 
 The exit status is 0 on success, 1 if a key does not exist, 2 if the command line is wrong,
-and 3 if a command fails, is interrupted or finds damage.`
+and 3 if a command fails, is interrupted or finds damage. An interrupt ends serve and
+browse with status 0.`
 
 // The exit statuses.
 const (

@@ -209,6 +209,30 @@ func TestCanceledBatch(t *testing.T) {
 	}
 }
 
+// TestCanceledBatchOfRanges: a script of many ranges without keys can be interrupted, too.
+func TestCanceledBatchOfRanges(t *testing.T) {
+	db := filepath.Join(t.TempDir(), "db")
+	mustSift(t, "x1\t1\n", "load", db)
+	script := strings.Repeat("delete-range\tx\ty\n", 1000) + "put\tk\tv\n"
+	var stderr bytes.Buffer
+	status := run(&countdown{context.Background(), 20}, []string{"batch", db}, strings.NewReader(script), io.Discard, &stderr)
+	if status != statusFailed || !strings.HasPrefix(stderr.String(), "sift: interrupted") {
+		t.Errorf("status %d, stderr %q", status, &stderr)
+	}
+	if got := mustSift(t, "", "scan", db); got != "x1\t1\n" {
+		t.Errorf("scan prints %q", got)
+	}
+}
+
+// TestBatchOfOtherInput: an error shows only the beginning of a long line.
+func TestBatchOfOtherInput(t *testing.T) {
+	db := filepath.Join(t.TempDir(), "db")
+	r := runSift(t, strings.Repeat("{\"a\": 1}, ", 100_000), "batch", db)
+	if r.status != statusFailed || len(r.err) > 300 || !strings.Contains(r.err, "tabs separate the fields") {
+		t.Errorf("status %d, %d bytes: %.300s", r.status, len(r.err), r.err)
+	}
+}
+
 // TestPutTooLarge: put does not read input of any length into memory.
 func TestPutTooLarge(t *testing.T) {
 	defer func(most int64) { maxValueBytes = most }(maxValueBytes)

@@ -18,8 +18,8 @@ type repairCmd struct {
 func (repairCmd) Help() string {
 	return `Rebuilds a database that cannot be opened, or in which "sift check" finds faults, from what
 its tables and logs still hold. The old files are moved to its subdirectory "lost", so nothing is
-destroyed. The command prints a line for everything that it could not read. If the MANIFEST is lost
-too, deleted keys may reappear. If the MANIFEST is that of another program, such as pebble or
+destroyed. The command prints a line for everything that it could not read. If the MANIFEST
+cannot be used, deleted keys may reappear. If it is that of another program, such as pebble or
 RocksDB, or names another comparator, nothing is changed, and the exit status is 3.
 
 Example:

@@ -46,7 +46,7 @@ commands on filters, all stored in the database. BF.SCANDUMP and BF.LOADCHUNK co
 RedisBloom. A crash of the server loses no acknowledged write; --fsync determines what a power failure
 may lose. The database must be empty or have been written by a server.
 
-It stops on an interrupt or SIGTERM, once the commands in progress are done.
+It stops on an interrupt, SIGTERM or SHUTDOWN, once the commands in progress are done.
 
 Examples:
 

@@ -121,7 +121,7 @@ func (c *statsCmd) json(e *env, m *sift.Metrics, tables []sift.TableMetrics, lev
 	stats := struct {
 		Levels           []sumJSON   `json:"levels"`
 		Total            sumJSON     `json:"total"`
-		Tables           []tableJSON `json:"tables,omitempty"` // with --tables
+		Tables           []tableJSON `json:"tables,omitzero"` // with --tables
 		LastSequence     uint64      `json:"lastSequence"`
 		UnflushedBatches uint64      `json:"unflushedBatches"`
 		UnflushedLogs    int         `json:"unflushedLogs"`
@@ -139,6 +139,7 @@ func (c *statsCmd) json(e *env, m *sift.Metrics, tables []sift.TableMetrics, lev
 		}
 	}
 	if c.Tables {
+		stats.Tables = []tableJSON{}
 		for i := range tables {
 			stats.Tables = append(stats.Tables, newTableJSON(&tables[i]))
 		}
