@@ -48,9 +48,10 @@ func (r readerUntil) Read(p []byte) (int, error) {
 }
 
 // RestoreBackup replaces the database with what Backup has written, on all nodes of the group. Only
-// the leader can do this. The group keeps its members. No client should write to it meanwhile:
-// commands in progress fail. size is what Backup returned. If the backup is damaged, nothing
-// changes. After any other error, such as ErrClosed, the database may have been replaced.
+// the leader can do this; other nodes return ErrNotLeader. The group keeps its members. No client
+// should write to it meanwhile: commands in progress fail. size is what Backup returned. If the
+// backup is damaged, nothing changes. After any other error, such as ErrClosed, the database may
+// have been replaced.
 func (n *Node) RestoreBackup(r io.Reader, size int64) error {
 	var head [streamHeaderLen]byte
 	if err := readFull(r, head[:]); err != nil {

@@ -4,7 +4,8 @@
 //
 // A program's Apply function defines how a command changes the database. Open starts a node,
 // Node.Propose sends a command through the log, and Node.Read and Node.ReadStale read.
-// github.com/hashicorp/raft provides consensus, github.com/hashicorp/raft-wal the log.
+// github.com/hashicorp/raft provides consensus, github.com/hashicorp/raft-wal the log. Windows is
+// not supported.
 //
 // FSM and SnapshotStore are for programs that set up Raft themselves.
 package cluster

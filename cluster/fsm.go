@@ -66,6 +66,7 @@ type testHooks struct {
 	step          func(name string)      // called before each step of Restore
 	stall         time.Duration          // stallTime
 	most          int                    // requestBytes
+	hang          time.Duration          // transport.hang
 	unstable      error                  // what the log's Set and SetUint64 return
 }
 

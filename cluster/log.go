@@ -7,6 +7,8 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
@@ -34,6 +36,8 @@ type log struct {
 	dir    string
 	needed func(most uint64) (index uint64, size int64)
 	failed func(error) // called once, with the reason
+
+	storing atomic.Pointer[time.Time] // when the StoreLogs in progress began; nil if there is none
 
 	mu       sync.Mutex
 	err      error
@@ -108,7 +112,18 @@ func (l *log) StoreLog(entry *raft.Log) error { return l.StoreLogs([]*raft.Log{e
 
 // StoreLogs implements raft.LogStore.
 func (l *log) StoreLogs(entries []*raft.Log) error {
+	began := time.Now()
+	l.storing.Store(&began)
+	defer l.storing.Store(nil)
 	return l.write(func() error { return l.WAL.StoreLogs(entries) })
+}
+
+// storingFor returns how long the StoreLogs in progress has taken, 0 if there is none.
+func (l *log) storingFor() time.Duration {
+	if began := l.storing.Load(); began != nil {
+		return time.Since(*began)
+	}
+	return 0
 }
 
 // DeleteRange implements raft.LogStore.

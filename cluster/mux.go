@@ -55,7 +55,9 @@ const muxPending = 1024
 const muxPool = 2
 
 // ListenMux listens on an address. Other nodes know it by that address, or by advertise if that is
-// not empty. If t is nil, connections are neither encrypted nor authenticated.
+// not empty. A host name in advertise is resolved at once, so nodes know IP addresses. If t is nil,
+// connections are neither encrypted nor authenticated. A certificate that other nodes would reject,
+// which must name the address, is an error.
 func ListenMux(address, advertise string, t *TLS) (*Mux, error) {
 	m := &Mux{done: make(chan struct{}), pending: make(chan struct{}, muxPending), groups: map[uint32]*muxLayer{}}
 	m.SetCluster(ClusterID{})
@@ -73,6 +75,11 @@ func ListenMux(address, advertise string, t *TLS) (*Mux, error) {
 			return nil, errors.Join(err, ln.Close())
 		}
 		m.known = addr
+	}
+	if t != nil {
+		if err := t.check(m.known.String()); err != nil {
+			return nil, errors.Join(fmt.Errorf("cluster: other nodes would reject the certificate of %s: %w", m.known, err), ln.Close())
+		}
 	}
 	m.dial = func(addr string, timeout time.Duration) (net.Conn, error) {
 		return net.DialTimeout("tcp", addr, timeout)

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/siftdb/sift/cluster/internal/testca"
 )
 
 // TestMux: on a shared port, each group reaches only the group of the same number.
@@ -278,4 +280,25 @@ func TestRemovedDisconnected(t *testing.T) {
 	})
 	do(func(r *raft.Raft) raft.Future { return r.AddVoter("n1", members[1].Address, 0, 0) })
 	do(func(r *raft.Raft) raft.Future { return r.Barrier(0) })
+}
+
+// TestMuxCertificate: a node does not start with a certificate that the others would reject.
+func TestMuxCertificate(t *testing.T) {
+	ca, other := testca.New(t), testca.New(t)
+	for name, c := range map[string]struct {
+		t  *TLS
+		ok bool
+	}{
+		"right":            {&TLS{ca.Sign(t, "127.0.0.1"), ca.Pool}, true},
+		"for another node": {&TLS{ca.Sign(t, "127.0.0.2"), ca.Pool}, false},
+		"of somebody else": {&TLS{other.Sign(t, "127.0.0.1"), ca.Pool}, false},
+	} {
+		m, err := ListenMux("127.0.0.1:0", "", c.t)
+		if (err == nil) != c.ok {
+			t.Errorf("a certificate %s: %v", name, err)
+		}
+		if err == nil {
+			m.Close()
+		}
+	}
 }

@@ -24,7 +24,7 @@ var (
 	// The cause is wrapped.
 	ErrUnknown = errors.New("cluster: it is unknown whether the command was applied")
 	// ErrClosed: the node has been closed. ReadStale returns sift.ErrClosed instead, and Propose an
-	// ErrUnknown that wraps ErrClosed if the command may have been replicated.
+	// ErrUnknown that wraps ErrClosed.
 	ErrClosed = raft.ErrRaftShutdown
 	// ErrTooLarge: the command has more than MaxCommandBytes, and is not applied.
 	ErrTooLarge = errors.New("cluster: the command is too large")
@@ -43,7 +43,7 @@ type Options struct {
 	Dir string
 	// Apply executes a command.
 	Apply Apply
-	// Transport connects the nodes. ListenTCP makes one; the node closes it.
+	// Transport connects the nodes. ListenTCP and Mux.Transport make one; the node closes it.
 	Transport raft.Transport
 	// Bootstrap lists the first members of the group. It has no effect once the node has a log.
 	// Each of the first members may list all of them, in the same order. A node that joins later
@@ -51,7 +51,8 @@ type Options struct {
 	Bootstrap []raft.Server
 	// DB configures the database; may be nil. See OpenFSM for the fields that are not used.
 	DB *sift.Options
-	// Raft configures Raft. Default: Defaults. LocalID is set to ID.
+	// Raft configures Raft. Default: Defaults. ID and Logger replace its LocalID and Logger. Its
+	// NoSnapshotRestoreOnStart is ignored.
 	Raft *raft.Config
 	// SegmentBytes is the size of a log file. Default: raft-wal's, 64 MiB.
 	SegmentBytes int
@@ -98,7 +99,7 @@ type Node struct {
 	stopOnce   sync.Once
 }
 
-// Open starts a node.
+// Open starts a node. It does not wait until the group has a leader.
 func Open(o Options) (_ *Node, err error) {
 	switch {
 	case o.ID == "":
@@ -139,6 +140,9 @@ func Open(o Options) (_ *Node, err error) {
 	if o.test.most > 0 {
 		n.trans.most = o.test.most
 	}
+	if o.test.hang > 0 {
+		n.trans.hang = o.test.hang
+	}
 	snapshots, err := NewSnapshotStore(filepath.Join(o.Dir, "snapshots"))
 	if err != nil {
 		return nil, err
@@ -148,6 +152,7 @@ func Open(o Options) (_ *Node, err error) {
 		return nil, err
 	}
 	n.log.unstable = o.test.unstable
+	n.trans.storing = n.log.storingFor
 	if err := n.reconcile(snapshots); err != nil {
 		return nil, err
 	}
@@ -409,7 +414,7 @@ func (n *Node) Raft() *raft.Raft { return n.raft }
 func (n *Node) FSM() *FSM { return n.fsm }
 
 // Holds returns the index up to which a node has the log, as far as this node knows. ok is false if
-// it does not know: only the leader of the current term does.
+// it does not know: only the leader of the current term does, and not for itself.
 func (n *Node) Holds(id raft.ServerID) (index uint64, ok bool) {
 	for _, server := range n.servers() {
 		if server.ID == id {

@@ -13,7 +13,9 @@ import (
 func (n *Node) ReadStale(fn func(*View) error) error { return n.fsm.View(fn) }
 
 // Read calls fn with a view that includes every command that any node had acknowledged when Read
-// was called. Only the leader can do this; other nodes return ErrNotLeader.
+// was called. Only the leader can do this; other nodes return ErrNotLeader. If the node stops
+// leading meanwhile, Read may also return raft.ErrLeadershipLost or
+// raft.ErrLeadershipTransferInProgress.
 //
 // The leader notes the commit index. It waits until a majority has answered a heartbeat that was
 // sent after that, which shows that there was no other leader when Read was called, and until the

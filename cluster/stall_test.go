@@ -1,8 +1,11 @@
 package cluster
 
 import (
+	"context"
+	"errors"
 	"io"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -123,4 +126,29 @@ func endsSoon(t *testing.T, fn func() error) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("the call does not return")
 	}
+}
+
+// TestHungDisk: a leader whose log does not finish a write is replaced.
+func TestHungDisk(t *testing.T) {
+	g := newGroup(t, 3)
+	g.test.hang = 300 * time.Millisecond
+	g.startAll(t)
+	g.propose(t, "k v")
+	lead := g.leader(t)
+	n := g.node(lead)
+	n.log.mu.Lock()
+	answers := sync.OnceFunc(n.log.mu.Unlock)
+	defer answers()
+	go n.Propose(context.Background(), []byte("k w"))
+	eventually(t, func() error {
+		for i := range 3 {
+			if i != lead && g.node(i).raft.State() == raft.Leader {
+				return nil
+			}
+		}
+		return errors.New("no other node leads")
+	})
+	answers()
+	g.propose(t, "l v")
+	g.waitApplied(t)
 }

@@ -14,9 +14,10 @@ import (
 const requestTimeout = 10 * time.Second
 
 // ListenTCP returns a transport that listens on an address such as "10.0.0.1:7000". Other nodes
-// know it by that address, or by advertise if that is not empty. Connections are neither encrypted
-// nor authenticated: anyone who can reach the port can act as a member. A request that is not
-// answered within ten seconds fails; snapshots get more time, depending on their size.
+// know it by that address, or by advertise if that is not empty. A host name in advertise is
+// resolved at once, so nodes know IP addresses. Connections are neither encrypted nor
+// authenticated: anyone who can reach the port can act as a member. A request that is not answered
+// within ten seconds fails; snapshots get more time, depending on their size.
 func ListenTCP(address, advertise string, logger hclog.Logger) (raft.Transport, error) {
 	var known net.Addr
 	if advertise != "" {
@@ -45,6 +46,9 @@ type transport struct {
 	closed chan struct{}
 	stall  time.Duration // stallTime, except in tests
 	most   int           // requestBytes, except in tests
+	hang   time.Duration // requestTimeout, except in tests
+
+	storing func() time.Duration // how long the log has been writing; may be nil
 
 	mu       sync.Mutex
 	clock    uint64
@@ -67,7 +71,7 @@ type ack struct{ term, after uint64 }
 
 func newTransport(t raft.Transport) *transport {
 	return &transport{
-		Transport: t, in: make(chan raft.RPC), closed: make(chan struct{}), stall: stallTime, most: requestBytes,
+		Transport: t, in: make(chan raft.RPC), closed: make(chan struct{}), stall: stallTime, most: requestBytes, hang: requestTimeout,
 		acks: map[replica]ack{}, held: map[replica]held{}, progress: map[replica]progress{}, sends: map[*raft.InstallSnapshotRequest]bool{},
 	}
 }
@@ -75,7 +79,7 @@ func newTransport(t raft.Transport) *transport {
 // Consumer implements raft.Transport.
 func (t *transport) Consumer() <-chan raft.RPC { return t.in }
 
-// receive passes requests on to Raft until Close, as fit, keepVote and candidate have changed
+// receive passes requests on to Raft until Close, after fit, keepVote and candidate have changed
 // them. A request that keepVote has cut is rejected after its other entries have been stored. A
 // snapshot that contains nothing new is acknowledged instead: see Node.covers. Requests that follow
 // a snapshot are read once it has been installed.
@@ -188,6 +192,9 @@ func (t *transport) shorten(a *raft.AppendEntriesRequest) {
 
 // AppendEntries implements raft.Transport; heartbeats are such requests.
 func (t *transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	if t.hangs() {
+		return errHangs
+	}
 	t.shorten(args)
 	sent := t.now()
 	err := t.Transport.AppendEntries(id, target, args, resp)
@@ -206,6 +213,13 @@ func (t *transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, a
 	}
 	return err
 }
+
+var errHangs = errors.New("cluster: the log does not finish a write")
+
+// hangs reports whether the log has not finished a write for a while, as on a disk that does not
+// answer. Raft's main goroutine is then blocked, but its heartbeats would go on, and no other node
+// would be elected.
+func (t *transport) hangs() bool { return t.storing != nil && t.storing() > t.hang }
 
 // majority reports whether a majority of the voters, the leader included, have recognized the
 // leader of a term after a time.
@@ -391,6 +405,9 @@ func (staleTerm) Request() *raft.AppendEntriesRequest   { return &raft.AppendEnt
 func (staleTerm) Response() *raft.AppendEntriesResponse { return &raft.AppendEntriesResponse{Term: 1} }
 
 func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+	if p.t.hangs() {
+		return nil, errHangs
+	}
 	p.t.shorten(args)
 	return p.AppendPipeline.AppendEntries(args, resp)
 }

@@ -88,14 +88,15 @@ func (p *deadlineWriter) Write(b []byte) (int, error) {
 
 // BackupSource is the cluster that Backup backs up.
 type BackupSource struct {
-	// Pages are the URLs of the status pages of its nodes.
+	// Pages are the URLs of its nodes' status pages, such as http://10.0.0.1:7200, without a final
+	// slash.
 	Pages []string
 	// Password is the cluster's.
 	Password string
 	// Client sends the requests. Default: http.DefaultClient.
 	Client *http.Client
 
-	silence time.Duration // for tests: silentTime
+	silence, wait time.Duration // for tests: silentTime and leaderTime
 }
 
 // silentTime is how long a node may send nothing, as when it is paused, before Backup tries another
@@ -109,13 +110,17 @@ var errSilent = errors.New("the node does not answer")
 const leaderTime = 30 * time.Second
 
 // Backup backs up a cluster into dir, which must not exist. The backup of each group is
-// consistent and has everything that was acknowledged before the call.
+// consistent and has everything that was acknowledged before the call. After an error, dir may hold
+// an incomplete backup, which cannot be restored.
 func Backup(ctx context.Context, from BackupSource, dir string) error {
 	if from.Client == nil {
 		from.Client = http.DefaultClient
 	}
 	if from.silence == 0 {
 		from.silence = silentTime
+	}
+	if from.wait == 0 {
+		from.wait = leaderTime
 	}
 	from.Pages = slices.Clone(from.Pages)
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -165,13 +170,18 @@ func (s BackupSource) groups(ctx context.Context) (int, error) {
 
 // group copies a group from the node that leads it.
 func (s BackupSource) group(ctx context.Context, group int, path string) (size int64, err error) {
-	for end := time.Now().Add(leaderTime); ; {
+	failed := map[string]bool{} // the nodes that have failed while they sent the group
+	for end := time.Now().Add(s.wait); ; {
 		var errs []error
 		for _, page := range slices.Clone(s.Pages) {
 			body, err := s.get(ctx, page+"/backup/"+strconv.Itoa(group))
 			if err == nil {
 				size, err = save(body, path)
 				body.Close()
+				if err != nil && !failed[page] { // the group may need another leader
+					failed[page] = true
+					end = time.Now().Add(s.wait)
+				}
 			}
 			if err == nil {
 				return size, nil

@@ -243,3 +243,35 @@ func TestBackupSilentNode(t *testing.T) {
 		})
 	}
 }
+
+// TestBackupLeaderDies: if a node fails after it has sent a group for longer than a group may be
+// without a leader, Backup waits for the next leader.
+func TestBackupLeaderDies(t *testing.T) {
+	const wait = 500 * time.Millisecond
+	var died atomic.Pointer[time.Time]
+	node := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch at := died.Load(); {
+		case r.URL.Path == "/backup":
+			io.WriteString(w, "1\n")
+		case at == nil:
+			io.WriteString(w, "half of a gr")
+			w.(http.Flusher).Flush()
+			time.Sleep(wait + 200*time.Millisecond)
+			now := time.Now()
+			died.Store(&now)
+			panic(http.ErrAbortHandler)
+		case time.Since(*at) < wait/2:
+			http.Error(w, "another node leads the group", http.StatusMisdirectedRequest)
+		default:
+			io.WriteString(w, "a whole group")
+		}
+	}))
+	defer node.Close()
+	dir := filepath.Join(t.TempDir(), "backup")
+	if err := Backup(t.Context(), BackupSource{Pages: []string{node.URL}, wait: wait}, dir); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "group-0")); string(text) != "a whole group" || err != nil {
+		t.Errorf("the group is %q, %v", text, err)
+	}
+}

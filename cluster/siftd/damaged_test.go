@@ -63,3 +63,30 @@ func TestDamagedGroup(t *testing.T) {
 		t.Errorf("Close returns %v", err)
 	}
 }
+
+// TestUnservableGroup: a node that leads a group but cannot serve it, here because a later version
+// has written the database, stops, so that others can lead.
+func TestUnservableGroup(t *testing.T) {
+	redis.SetLogger(silent{})
+	n, err := Start(Config{Dir: t.TempDir(), Addr: "127.0.0.1:0", RaftAddr: "127.0.0.1:0", Password: "secret", Init: true, Shape: Shape{1, 3}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := clientOf(t, n)
+	waitUntil(t, "the node serves", func() bool { return c.Set(t.Context(), "k", 1, 0).Err() == nil })
+	g := n.replica(0).get().group
+	var b sift.Batch
+	b.Put([]byte("mformat"), []byte("sift serve 99"))
+	if err := g.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	g.lose() // another server begins
+	select {
+	case <-n.Done():
+	case <-time.After(20 * time.Second):
+		t.Error("the node keeps the group")
+	}
+	if err := n.Close(); err == nil || !strings.Contains(err.Error(), "format") {
+		t.Errorf("Close returns %v", err)
+	}
+}

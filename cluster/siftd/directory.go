@@ -30,10 +30,13 @@ type Shape struct {
 
 // place is what nodes outside a shard's group know about it.
 type place struct {
-	Leader  string
-	Members []string // with a vote
-	Index   uint64   // of the group's last change of members
+	Leader   string
+	Members  []string // with a vote
+	Learners []string // without
 }
+
+// all returns the members with and without a vote.
+func (p place) all() []string { return slices.Concat(p.Members, p.Learners) }
 
 // directory is a serve.Group: the directory group.
 type directory struct{ n *Node }
@@ -238,7 +241,7 @@ func (n *Node) Leader(ctx context.Context, shard int) (addr string, self bool) {
 		// A member that knows no leader waits for an election. The directory has the last leader,
 		// for nodes without a replica, and for replicas that were removed but do not know it yet.
 		if id == "" {
-			if p, _ := n.place(shard); !n.isMember(shard, p) {
+			if p, _ := n.place(shard); n.replica(shard) == nil || !slices.Contains(p.all(), n.id) {
 				id = p.Leader
 			}
 		}
@@ -271,15 +274,4 @@ func (n *Node) States() (out []serve.GroupState) {
 		out = append(out, s)
 	}
 	return out
-}
-
-// isMember reports whether the node is a member of a group, according to what the directory knows,
-// or to the node's replica if that knows of a later change.
-func (n *Node) isMember(shard int, p place) bool {
-	r := n.replica(shard)
-	if r == nil {
-		return false
-	}
-	members, index := r.node.FSM().Members()
-	return index >= p.Index && contains(members, n.id) || slices.Contains(p.Members, n.id)
 }

@@ -33,7 +33,7 @@ type hosted struct {
 // was lost. The other arguments are one of
 //
 //	HOSTED                              return the node's replicas, as JSON
-//	HOST shard                          create an empty replica if there is none; its number
+//	HOST shard                          create an empty replica if there is none; return its number
 //	ADD|VOTE|ADDRESS|REMOVE shard id addr index
 //	                                    change the members of a group that this node leads
 //	LEAD shard id                       transfer the leadership
@@ -169,24 +169,36 @@ const (
 	lostAfter = 10 * time.Second
 	// pollTime is how long a node may take to report its replicas.
 	pollTime = 2 * time.Second
+	// leadAgain is how long a node that was to lead a group, but does not, is not asked again: it
+	// may be unable to reach the others, and each attempt costs the group its leader.
+	leadAgain = 10 * time.Second
 )
 
 // placeGroups places the groups while this node leads the directory group.
 func (n *Node) placeGroups() {
 	heard := map[string]time.Time{}
+	begun := map[string]transfer{}
 	lastErr := ""
 	for wait := placeEvery; pause(n.ctx, wait); {
 		wait = placeEvery
 		if !n.leadsDirectory() || n.groups() == 0 {
 			clear(heard)
+			clear(begun)
 			continue
 		}
 		v, err := n.pollAll(heard)
 		if err == nil {
+			v.noteTransfers(begun, time.Now())
+			if len(begun) > 0 {
+				wait = placeNext
+			}
 			if a := v.plan(); a.what != "" {
 				wait = placeNext
 				n.cfg.Logger.Info("placing", "what", a.what, "group", a.shard, "node", a.node)
 				err = n.execute(v, a)
+				if a.what == "LEAD" { // even if it failed
+					begun[a.node] = transfer{a.shard, time.Now()}
+				}
 			}
 		}
 		if err != nil {
@@ -253,7 +265,7 @@ func (n *Node) pollAll(heard map[string]time.Time) (*view, error) {
 			if err != nil {
 				return nil, err
 			}
-			g.last = p.Members
+			g.last = p.all()
 		}
 	}
 	return v, n.noteLeaders(v)
@@ -296,17 +308,19 @@ func (n *Node) noteLeaders(v *view) error {
 		if g.leader == "" {
 			continue
 		}
-		now := place{Leader: g.leader, Index: g.index}
+		now := place{Leader: g.leader}
 		for _, m := range g.members {
 			if m.Voter {
 				now.Members = append(now.Members, m.ID)
+			} else {
+				now.Learners = append(now.Learners, m.ID)
 			}
 		}
 		was, err := n.place(shard)
 		if err != nil {
 			return err
 		}
-		if was.Leader == now.Leader && was.Index == now.Index && slices.Equal(was.Members, now.Members) {
+		if was.Leader == now.Leader && slices.Equal(was.Members, now.Members) && slices.Equal(was.Learners, now.Learners) {
 			continue
 		}
 		text, err := json.Marshal(now)

@@ -50,17 +50,19 @@ type Config struct {
 	ClientTLS, JoinTLS *tls.Config
 	// Peers encrypts and authenticates connections between nodes; nil means neither.
 	Peers *cluster.TLS
-	// HTTPAddr is the address of the status page and /metrics; empty means neither.
+	// HTTPAddr is the address of the status page, of /metrics and of what Backup reads; empty means
+	// none of these.
 	HTTPAddr string
 	// FilterBytes bounds the memory of all filters; default: 1 GiB. RequestBytes bounds that of
 	// requests, replies, queued transactions and watched keys of all clients; default: 256 MiB.
 	// Both defaults are an eighth of the memory that the process may use if that is less than
-	// 1 GiB. MaxClients bounds the connections; default: 10000. MaxBulkBytes bounds an argument,
-	// and thus a value; default and maximum: 8 MiB.
+	// 1 GiB. MaxClients bounds the connections; default: 10000. The limit of open files may lower
+	// it. MaxBulkBytes bounds an argument, and thus a value; default and maximum: 8 MiB.
 	FilterBytes, RequestBytes int64
 	MaxClients, MaxBulkBytes  int
-	// DB configures the databases, which share a block cache of CacheBytes, by default 64 MiB;
-	// may be nil.
+	// DB configures the databases, which share a block cache of CacheBytes, by default 64 MiB.
+	// The default of MemtableBytes is 64 MiB divided by the number of groups, but at least 1 and at
+	// most 16 MiB. May be nil.
 	DB *sift.Options
 	// Raft configures Raft. Default: Raft().
 	Raft *raft.Config
@@ -106,7 +108,8 @@ type Node struct {
 	failed   error        // why the node stops
 }
 
-// Start starts a node.
+// Start starts a node. It returns when the node listens for clients, which may be before it has
+// joined the cluster.
 func Start(cfg Config) (_ *Node, err error) {
 	if cfg, err = cfg.resolve(); err != nil {
 		return nil, err

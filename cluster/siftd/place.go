@@ -2,6 +2,7 @@ package siftd
 
 import (
 	"slices"
+	"time"
 )
 
 // A plan places the groups: it determines one change at a time. A node is first added to a group as
@@ -22,7 +23,27 @@ type nodeView struct {
 	votes     bool // in the directory group
 	reachable bool
 	lost      bool           // unreachable for longer than lostAfter
+	asked     bool           // was to lead a group a short time ago, but does not lead it yet
 	hosts     map[int]string // the names of its replicas, by group
+}
+
+// transfer is a transfer of a group's leadership.
+type transfer struct {
+	shard int
+	at    time.Time // when it began
+}
+
+// noteTransfers marks the nodes that were to lead a group but do not lead it yet. begun has an
+// entry for each; it loses those that have succeeded or are old.
+func (v *view) noteTransfers(begun map[string]transfer, now time.Time) {
+	for id, b := range begun {
+		if v.groups[b.shard].leader == id || now.Sub(b.at) > leadAgain {
+			delete(begun, id)
+		}
+	}
+	for i := range v.nodes {
+		_, v.nodes[i].asked = begun[v.nodes[i].id]
+	}
 }
 
 // groupView is a group as its leader sees it.
@@ -252,7 +273,7 @@ func (v *view) handOver(shard int) action {
 	g := &v.groups[shard]
 	to := ""
 	for _, m := range g.members {
-		if m.ID != g.leader && v.ready(m, shard) && v.isStaying(m.ID) && (to == "" || v.led(m.ID) < v.led(to)) {
+		if m.ID != g.leader && v.ready(m, shard) && v.isStaying(m.ID) && !v.node(m.ID).asked && (to == "" || v.led(m.ID) < v.led(to)) {
 			to = m.ID
 		}
 	}
@@ -359,7 +380,7 @@ func (v *view) pathFrom(from string) *path {
 				continue
 			}
 			for _, m := range g.members {
-				if seen[m.ID] || !v.ready(m, shard) || !v.isStaying(m.ID) {
+				if seen[m.ID] || !v.ready(m, shard) || !v.isStaying(m.ID) || v.node(m.ID).asked {
 					continue
 				}
 				seen[m.ID] = true

@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // simulated is a cluster that executes plans at once, and checks the invariants.
@@ -323,4 +326,57 @@ func TestPlanReplicaLost(t *testing.T) {
 	s.v.node("n0").hosts[0] = ""
 	s.executeAll()
 	s.even()
+}
+
+// TestLoadDuringElection: while a group has no leader, its members count, also those without a
+// vote: otherwise a node that is receiving the group would get another one.
+func TestLoadDuringElection(t *testing.T) {
+	redis.SetLogger(silent{})
+	n := startAt(t, Config{Dir: t.TempDir(), Init: true, Shape: Shape{2, 1}})
+	waitUntil(t, "the node leads both groups", func() bool {
+		return n.groups() == 2 && n.replica(0) != nil && n.replica(1) != nil && n.replica(0).leads() && n.replica(1).leads()
+	})
+	if err := n.replica(1).node.Raft().Shutdown().Error(); err != nil { // no leader from now on
+		t.Fatal(err)
+	}
+	waitUntil(t, "both members of the group count", func() bool {
+		// The last report of the group's leader. It is repeated because a poll that began before
+		// the shutdown may replace it.
+		err := n.noteLeaders(&view{groups: []groupView{{}, {
+			leader: "x", index: 7, membersCommitted: true, members: []memberView{{ID: "x", Voter: true}, {ID: "y"}},
+		}}})
+		if err != nil {
+			return false
+		}
+		v, err := n.pollAll(map[string]time.Time{})
+		return err == nil && v.groups[1].leader == "" && v.load("x") == 1 && v.load("y") == 1
+	})
+}
+
+// TestPlanDeclined: a node that was to lead a group, but does not, is not asked again for a while.
+func TestPlanDeclined(t *testing.T) {
+	s := newSimulated(t, 4, 2)
+	s.add("n1")
+	s.executeAll()
+	for i := range s.v.groups {
+		s.v.groups[i].leader = "n0"
+	}
+	begun, now := map[string]transfer{}, time.Now()
+	next := func(at time.Time) action { s.v.noteTransfers(begun, at); return s.v.plan() }
+	a := next(now)
+	if a.what != "LEAD" || a.node != "n1" {
+		t.Fatalf("%v, want that n1 leads a group", a)
+	}
+	begun[a.node] = transfer{a.shard, now}
+	if a := next(now.Add(time.Second)); a.what != "" {
+		t.Errorf("%v, although n1 did not become a leader", a)
+	}
+	if a = next(now.Add(2 * leadAgain)); a.what != "LEAD" {
+		t.Errorf("%v, want another attempt", a)
+	}
+	begun[a.node] = transfer{a.shard, now}
+	s.v.groups[a.shard].leader = "n1"
+	if a := next(now.Add(time.Second)); a.what != "LEAD" {
+		t.Errorf("%v, although the last transfer has succeeded", a)
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -173,8 +174,16 @@ func (r *replica) serveOnce() (stop bool, err error) {
 	defer release()
 	s, err := serve.New(db, serve.Config{Front: r.n.front, Group: g, Leads: g.leads, Shard: r.shard})
 	if err != nil {
-		// Retrying does not help against damage, and another node may be able to lead.
-		return errors.Is(err, sift.ErrCorruption), err
+		// Retrying helps only if a write has failed, because the node has lost its leadership, or for
+		// lack of descriptors or memory. While a leader retries, nobody serves the group, and another
+		// node may be able to lead.
+		select {
+		case <-g.lost:
+			return false, err
+		default:
+			scarce := errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM)
+			return g.leads && !scarce || errors.Is(err, sift.ErrCorruption), err
+		}
 	}
 	r.n.cfg.Logger.Info("serving", "group", r.shard, "leads", g.leads, "term", g.term)
 	r.set(&running{s, g})

@@ -5,8 +5,9 @@
 //	siftd backup --http HOST:PORT,HOST:PORT --to DIR
 //	siftd demo
 //
-// The exit status is 0 after SIGTERM or SIGINT, 2 if the command line is wrong, and 3 after any other
-// error. docs/cluster.md describes siftd.
+// The exit status is 0 if a node is stopped by SIGTERM, SIGINT or a client's SHUTDOWN, or if backup
+// or demo succeeds; 2 if the command line is wrong; and 3 after any other error. docs/cluster.md
+// describes siftd.
 package main
 
 import (
@@ -91,13 +92,13 @@ func (o *options) flags() *flag.FlagSet {
 	f.IntVar(&o.Shape.Groups, "groups", 16, "with --init: the number of groups that share the keys; it cannot be changed")
 	f.IntVar(&o.Shape.Replicas, "replicas", 3, "with --init: the number of nodes in each group, or all if there are fewer")
 	f.StringVar(&o.join, "join", "", "join the cluster of these nodes, if the directory is empty: their addresses for clients, separated by commas")
-	f.StringVar(&o.HTTPAddr, "http", "", "serve the status page and /metrics here; default: do not serve them")
+	f.StringVar(&o.HTTPAddr, "http", "", "serve the status page, /metrics and backups here; default: do not serve them")
 	f.StringVar(&o.passwordFile, "password-file", "", "require clients to send the password on the first line of this file; default: the environment variable SIFT_PASSWORD")
 	f.StringVar(&o.clientCert, "tls-cert", "", "the certificate for clients, with its chain")
-	f.StringVar(&o.clientKey, "tls-key", "", "its key")
+	f.StringVar(&o.clientKey, "tls-key", "", "the private key of --tls-cert")
 	f.StringVar(&o.clientCA, "tls-ca", "", "the authority that signs the certificates for clients, for --join; default: the system's")
 	f.StringVar(&o.peerCert, "peer-cert", "", "the certificate for other nodes")
-	f.StringVar(&o.peerKey, "peer-key", "", "its key")
+	f.StringVar(&o.peerKey, "peer-key", "", "the private key of --peer-cert")
 	f.StringVar(&o.peerCA, "peer-ca", "", "the authority that signs the nodes' certificates and no others")
 	f.TextVar(&o.filterMemory, "filter-memory", bytesize.Size(1<<30), "`memory` for all filters, such as 512MiB")
 	f.TextVar(&o.clientMemory, "client-memory", bytesize.Size(256<<20), "`memory` for requests and replies, garbage included")

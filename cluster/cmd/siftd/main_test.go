@@ -87,7 +87,7 @@ func TestFlags(t *testing.T) {
 	forClients, forPeers, others := testca.New(t), testca.New(t), testca.New(t)
 	clientCA, clientCert, clientKey := forClients.Files(t)
 	peerCA, peerCert, peerKey := forPeers.Files(t)
-	_, otherCert, otherKey := others.Files(t)
+	otherCA, otherCert, otherKey := others.Files(t)
 	dir := t.TempDir()
 	password := filepath.Join(dir, "password")
 	if err := os.WriteFile(password, []byte("secret\nmore\n"), 0o600); err != nil {
@@ -102,7 +102,7 @@ func TestFlags(t *testing.T) {
 	start(t, args(0, append(peers, "--init", "--groups", "1")...)...)
 	start(t, args(1, append(peers, "--join", addrs[0])...)...)
 	// The others reject this node's certificate: it never receives the log, and so gets no vote.
-	start(t, args(2, "--join", addrs[0], "--peer-cert", otherCert, "--peer-key", otherKey, "--peer-ca", peerCA)...)
+	start(t, args(2, "--join", addrs[0], "--peer-cert", otherCert, "--peer-key", otherKey, "--peer-ca", otherCA)...)
 
 	secure := &tls.Config{RootCAs: forClients.Pool}
 	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs[:1], Password: "secret", TLSConfig: secure})
