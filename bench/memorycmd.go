@@ -22,7 +22,7 @@ var memoryHeader = []string{"", "limit, MiB", "data / memory", "keys", "workload
 	"open ms", "resident MiB", "anonymous MiB", "peak MiB", "major faults"}
 
 type memoryCmd struct {
-	Engines   []string        `name:"engines" default:"sift,pebble,goleveldb,badger,rocksdb" help:"Stores. Variants of sift: sift/nomap without memory mapping, sift/map with unlimited MapBytes, sift/cache with a block cache of a quarter of the memory, sift/memory with Options.Memory set. rocksdb/filters has indexes and filters beside its cache, always in memory." placeholder:"LIST"`
+	Engines   []string        `name:"engines" default:"sift,pebble,goleveldb,badger,rocksdb" help:"Stores. Variants of sift: sift/nomap without memory mapping, sift/map with unlimited MapBytes, sift/cache with a block cache of a quarter of the memory, sift/memory with Options.Memory set. rocksdb/filters has indexes and filters beside its cache, always in memory; rocksdb/partitioned has both in partitions, in files of its own." placeholder:"LIST"`
 	Limits    []bytesize.Size `name:"limits" default:"64MiB,256MiB" help:"Memory limits (${default})." placeholder:"BYTES,..."`
 	Num       int             `name:"num" default:"5000000" help:"Keys in each database." placeholder:"N"`
 	FillNum   int             `name:"fill_num" default:"0" help:"Keys that fill writes; by default a quarter of --num." placeholder:"N"`
@@ -136,9 +136,13 @@ func (c *memoryCmd) measure(s *streams, t *table, dir string, limit int64, workl
 // once measures a workload once, and returns the size of the files, too. It fills the database first
 // if necessary.
 func (c *memoryCmd) once(s *streams, dir string, limit int64, workload, e string) (r memory.Result, size int64, err error) {
-	name, _, _ := strings.Cut(e, "/")
+	name, setting, _ := strings.Cut(e, "/")
+	files, writer := name, name
+	if setting == "partitioned" { // it changes the files
+		files, writer = name+"-"+setting, e
+	}
 	at := memory.Case{Engine: e, Workload: workload, Limit: limit, Keys: c.Num, Value: c.ValueSize, Threads: c.Threads, Time: c.Time, Warm: c.Warm, Preread: c.Preread, Sorted: c.Sorted}
-	at.Dir = filepath.Join(dir, fmt.Sprintf("%s-%d", name, c.Num))
+	at.Dir = filepath.Join(dir, fmt.Sprintf("%s-%d", files, c.Num))
 	if c.Sorted {
 		at.Dir += "-ascending"
 	}
@@ -148,16 +152,16 @@ func (c *memoryCmd) once(s *streams, dir string, limit int64, workload, e string
 		defer os.RemoveAll(at.Dir)
 	case memory.DirBytes(at.Dir) == 0:
 		fill := at
-		fill.Engine, fill.Workload, fill.Limit = name, memory.Fill, 4<<30
+		fill.Engine, fill.Workload, fill.Limit = writer, memory.Fill, 4<<30
 		r, err := memory.Run(fill, false)
 		if err == nil && r.Killed {
 			err = errors.New("the process was killed")
 		}
 		if err != nil {
-			return r, 0, fmt.Errorf("filling %s: %w", name, err)
+			return r, 0, fmt.Errorf("filling %s: %w", writer, err)
 		}
 		fmt.Fprintf(s.err, "%s: %d keys in %.0f s, %.2f µs of CPU time each, %d bytes of files\n",
-			name, r.Ops, r.Seconds, r.CPU, memory.DirBytes(at.Dir))
+			writer, r.Ops, r.Seconds, r.CPU, memory.DirBytes(at.Dir))
 	}
 	r, err = memory.Run(at, true)
 	return r, memory.DirBytes(at.Dir), err

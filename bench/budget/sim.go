@@ -52,7 +52,7 @@ const (
 	Uniform   = "uniform"
 	Monkey    = "Monkey"
 	Hindsight = "optimum from hindsight"
-	// Prefixes of a filter's name: the store's plan, and the optimum with whole units of that
+	// Prefixes of a filter's name: the store's plan, and the optimum with whole steps of that
 	// filter, which knows the traffic.
 	Planned   = "sift's plan, "
 	BestUnits = "optimum in parts of "

@@ -2,6 +2,8 @@
 // db_bench, and real ones from Go's source tree or a file.
 package data
 
+import "github.com/siftdb/sift/internal/offheap"
+
 // Keys is a list of byte strings in contiguous memory, so that benchmarks read it without chasing
 // pointers, and C++ can use it as it is.
 type Keys struct {
@@ -25,6 +27,21 @@ func (k *Keys) At(i int) []byte {
 	}
 	to := k.Ends[i]
 	return k.Bytes[from:to:to]
+}
+
+// OffHeap moves the bytes out of Go's heap, where the system permits that: on the heap, they would
+// let as much garbage pile up before it is collected. The list must not be used after free.
+func (k *Keys) OffHeap() (free func()) {
+	b := offheap.Alloc(len(k.Bytes))
+	if b == nil {
+		return func() {}
+	}
+	copy(b, k.Bytes)
+	k.Bytes = b
+	return func() {
+		k.Bytes = nil
+		offheap.Free(b)
+	}
 }
 
 // Reset removes all strings.

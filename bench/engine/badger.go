@@ -22,10 +22,9 @@ func init() {
 			{"", "a transaction for each Get"},
 			{oneTxn, "one read transaction for all Gets"},
 		},
-		Terms:          "Writes in transactions of --txn_batch; no conflict detection; values are stored with the keys, as they are small. Filters with a false positive rate of 1%; filters and indexes are in memory. Tables are memory-mapped, so block reads are misses of its block cache, and their bytes are not counted.",
-		PageWrites:     true,
-		FilterResident: true,
-		Open:           openBadger,
+		Terms:      "Writes in transactions of --txn_batch; no conflict detection; values are stored with the keys, as they are small. Filters with a false positive rate of 1%; filters and indexes are in memory. Tables are memory-mapped, so block reads are misses of its block cache, and their bytes are not counted.",
+		PageWrites: true,
+		Open:       openBadger,
 	})
 }
 

@@ -43,6 +43,9 @@ type Config struct {
 	// FiltersInMemory keeps RocksDB's indexes and filters in memory, beside its cache, even if
 	// Memory is set.
 	FiltersInMemory bool
+	// PartitionFilters: RocksDB writes indexes and filters in partitions, which its block cache
+	// holds one by one.
+	PartitionFilters bool
 	// MapBytes is sift.Options.MapBytes.
 	MapBytes int64
 	// BlockBytes is the size of a data block before compression.
@@ -79,9 +82,6 @@ type Engine struct {
 	// PageWrites: it writes through memory maps, or writes the same pages repeatedly, so what
 	// reaches the disk is measured by the pages that it dirties, not by its write calls.
 	PageWrites bool
-	// FilterResident: the filters of open tables are always in memory, not in the block
-	// cache, which could evict them.
-	FilterResident bool
 	// Filters describes the filters that a Spec may name, for the help text.
 	Filters string
 	// CheckFilter returns an error if the store does not have the filter; nil: a Spec may

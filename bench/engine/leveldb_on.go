@@ -16,8 +16,6 @@ func init() {
 		Filters:     "bloom(BITS), none",
 		CheckFilter: checkBloom,
 		Open:        openLevelDB,
-
-		FilterResident: true,
 	})
 }
 

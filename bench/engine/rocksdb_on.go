@@ -11,16 +11,15 @@ import (
 
 func init() {
 	e := Engine{
-		Name:           "rocksdb",
-		Version:        rocksdb.Version(),
-		Modes:          []Mode{{"", "Get into a PinnableSlice"}},
-		Terms:          "The measuring loops run in C++. Block checksums are verified on every read. Filters and indexes are in memory; max_background_jobs 2.",
-		FilterResident: true,
-		DeletesRanges:  true,
-		RangeWays:      []string{newIter},
-		Filters:        "bloom(BITS), ribbon(BITS) with the false positive rate of a Bloom filter of BITS bits per key, none",
-		CheckFilter:    checkRocksFilter,
-		Open:           func(c Config) (DB, error) { return openRocks(c, false) },
+		Name:          "rocksdb",
+		Version:       rocksdb.Version(),
+		Modes:         []Mode{{"", "Get into a PinnableSlice"}},
+		Terms:         "The measuring loops run in C++. Block checksums are verified on every read. Filters and indexes are in memory; max_background_jobs 2.",
+		DeletesRanges: true,
+		RangeWays:     []string{newIter},
+		Filters:       "bloom(BITS), ribbon(BITS) with the false positive rate of a Bloom filter of BITS bits per key, none",
+		CheckFilter:   checkRocksFilter,
+		Open:          func(c Config) (DB, error) { return openRocks(c, false) },
 	}
 	register(&e)
 	mapped := e
@@ -49,8 +48,9 @@ func openRocks(c Config, mmap bool) (DB, error) {
 		// As "Memory usage in RocksDB" advises, indexes and filters are in the cache, so that one
 		// limit bounds all of them; "Setup Options and Basic Tuning" gives the cache a third of the
 		// memory.
-		AllInCache: c.Memory > 0 && !c.FiltersInMemory,
-		MmapReads:  mmap,
+		AllInCache:  c.Memory > 0 && !c.FiltersInMemory,
+		Partitioned: c.PartitionFilters,
+		MmapReads:   mmap,
 	}
 	if bits, ok := bitsOf(c.Filter, "ribbon"); ok {
 		o.BloomBits, o.Ribbon = bits, true

@@ -20,17 +20,16 @@ func init() {
 		version = measure.ModuleVersion("github.com/siftdb/sift")
 	}
 	register(&Engine{
-		Name:           "sift",
-		Version:        version,
-		Modes:          []Mode{{"", "View, which does not copy"}},
-		Terms:          "If no filter is named, its default filters: ribbon at --bloom_bits, with two more bits in level 0. Block checksums are verified on every read. Filters and indexes are in memory. Tables are memory-mapped while their total size is at most 1.25 times the memory, and pages that were read stay resident.",
-		FilterResident: true,
-		Filters:        "a filter policy of sift: bloom(BITS), ribbon(BITS), none, ...; a suffix @BITS, or @BITS alone, limits the filters in memory to BITS bits per key (Options.FilterMemory)",
-		CheckFilter:    func(f string) error { _, err := parseSiftFilter(f); return err },
-		DeletesRanges:  true,
-		RangeFilters:   true,
-		RangeWays:      []string{newIter, "Reset", "HasRange", "HasRanges by 256"},
-		Open:           openSift,
+		Name:          "sift",
+		Version:       version,
+		Modes:         []Mode{{"", "View, which does not copy"}},
+		Terms:         "If no filter is named, its default filters: ribbon at --bloom_bits, with two more bits in level 0. Block checksums are verified on every read. Filters and indexes are in memory. Tables are memory-mapped while their total size is at most 1.25 times the memory, and pages that were read stay resident.",
+		Filters:       "a filter policy of sift: bloom(BITS), ribbon(BITS), none, ...; a suffix @BITS, or @BITS alone, limits the filters in memory to BITS bits per key (Options.FilterMemory)",
+		CheckFilter:   func(f string) error { _, err := parseSiftFilter(f); return err },
+		DeletesRanges: true,
+		RangeFilters:  true,
+		RangeWays:     []string{newIter, "Reset", "HasRange", "HasRanges by 256"},
+		Open:          openSift,
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -242,19 +243,26 @@ func (w *worker) time(f func() error) error {
 }
 
 func (w *worker) scans() error {
-	var key []byte
+	start, bytes := data.NewKeys(1, 16), 0
+	defer func() { runtime.KeepAlive(bytes) }()
 	for !w.done() {
 		begin := time.Now()
 		it, err := w.db.NewIter()
 		if err != nil {
 			return err
 		}
-		key = w.set.Key(key[:0], w.rng.IntN(w.set.Len()))
+		start.Reset()
+		start.Grow(func(dst []byte) []byte { return w.set.Key(dst, w.rng.IntN(w.set.Len())) })
 		n := 0
-		for ok := it.SeekGE(key); ok && n < rangeLen && (n%1000 != 0 || !w.done()); ok = it.Next() {
-			n++
+		if native, ok := it.(engine.NativeIter); ok {
+			n, _, err = native.SeekEach(start, 0, 1, rangeLen-1, 0, nil)
+		} else {
+			for ok := it.SeekGE(start.At(0)); ok && n < rangeLen && (n%1000 != 0 || !w.done()); ok = it.Next() {
+				bytes += len(it.Key()) + len(it.Value())
+				n++
+			}
 		}
-		if err := it.Close(); err != nil {
+		if err := errors.Join(err, it.Close()); err != nil {
 			return err
 		}
 		w.ops += int64(n)

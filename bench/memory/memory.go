@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/siftdb/sift/bench/engine"
+	"github.com/siftdb/sift/bench/measure"
 )
 
 // The workloads.
@@ -76,11 +77,12 @@ func (r *Result) PerSecond() float64 { return float64(r.Ops) / r.Seconds }
 
 // settings maps ENGINE/SETTING to what the setting changes.
 var settings = map[string]func(c *engine.Config){
-	"sift/nomap":      func(c *engine.Config) { c.MapBytes = -1 },
-	"sift/map":        func(c *engine.Config) { c.MapBytes = 1 << 50 },
-	"sift/cache":      func(c *engine.Config) { c.CacheBytes = c.Memory / 4 },
-	"sift/memory":     func(c *engine.Config) { c.UseMemory = true },
-	"rocksdb/filters": func(c *engine.Config) { c.FiltersInMemory = true },
+	"sift/nomap":          func(c *engine.Config) { c.MapBytes = -1 },
+	"sift/map":            func(c *engine.Config) { c.MapBytes = 1 << 50 },
+	"sift/cache":          func(c *engine.Config) { c.CacheBytes = c.Memory / 4 },
+	"sift/memory":         func(c *engine.Config) { c.UseMemory = true },
+	"rocksdb/filters":     func(c *engine.Config) { c.FiltersInMemory = true },
+	"rocksdb/partitioned": func(c *engine.Config) { c.PartitionFilters = true },
 }
 
 // config returns the case's engine and the configuration to open it with.
@@ -200,7 +202,7 @@ func Child(in io.Reader, out io.Writer) error {
 func DirBytes(dir string) (sum int64) {
 	_ = filepath.Walk(dir, func(_ string, info os.FileInfo, err error) error {
 		if err == nil && info.Mode().IsRegular() {
-			sum += info.Size()
+			sum += measure.DiskBytes(info)
 		}
 		return nil
 	})

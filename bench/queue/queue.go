@@ -272,7 +272,7 @@ func dirBytes(dir string) (sum int64, err error) {
 		}
 		info, err := e.Info()
 		if err == nil {
-			sum += info.Size()
+			sum += measure.DiskBytes(info)
 		} else if errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}

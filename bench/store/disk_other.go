@@ -2,8 +2,4 @@
 
 package store
 
-import "io/fs"
-
 func syncDisks() {}
-
-func diskBytes(info fs.FileInfo) int64 { return info.Size() }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/siftdb/sift/bench/data"
 	"github.com/siftdb/sift/bench/engine"
+	"github.com/siftdb/sift/bench/measure"
 	"github.com/siftdb/sift/bench/result"
 )
 
@@ -148,7 +149,7 @@ func allocated(dir string) int64 {
 	}
 	for _, e := range entries {
 		if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
-			sum += diskBytes(info)
+			sum += measure.DiskBytes(info)
 		}
 	}
 	return sum

@@ -14,14 +14,18 @@ import (
 // warmOps returns the number of unmeasured operations before n measured ones.
 func warmOps(n int) int { return min(max(n/4, 1_000), 50_000) }
 
-func runGets(s *session, b *benchmark) error {
-	modes := s.spec.Modes
+// modes returns the modes in which a benchmark looks up keys.
+func (s *session) modes(b *benchmark) []engine.Mode {
 	if !b.modes {
-		modes = modes[:1]
+		return s.spec.Modes[:1]
 	}
+	return s.spec.Modes
+}
+
+func runGets(s *session, b *benchmark) error {
 	keys, want := b.keys(s.work(b, s.o.Reads, 0))
 	warm, _ := b.keys(s.work(b, warmOps(s.o.Reads), 1))
-	for _, mode := range modes {
+	for _, mode := range s.modes(b) {
 		if err := s.gets(b, mode.Name, keys, warm, want); err != nil {
 			return err
 		}
@@ -57,9 +61,18 @@ func (s *session) gets(b *benchmark, mode string, keys, warm *data.Keys, want in
 func runMany(s *session, b *benchmark) error {
 	keys, want := b.keys(s.work(b, s.o.Reads, 0))
 	warm, _ := b.keys(s.work(b, warmOps(s.o.Reads), 1))
+	for _, mode := range s.modes(b) {
+		if err := s.many(b, mode.Name, keys, warm, want); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *session) many(b *benchmark, mode string, keys, warm *data.Keys, want int) error {
 	lookup := func(keys *data.Keys, c *collected) error {
 		return parallel(s.o.Threads, keys.Len(), func(_, from, to int) error {
-			r, err := s.db.NewReader("")
+			r, err := s.db.NewReader(mode)
 			if err != nil {
 				return err
 			}
@@ -74,7 +87,7 @@ func runMany(s *session, b *benchmark) error {
 	if err := lookup(keys, c); err != nil {
 		return err
 	}
-	g.record(s.key(b, ""), keys.Len(), c)
+	g.record(s.key(b, mode), keys.Len(), c)
 	if s.whole() && c.found != want {
 		return fmt.Errorf("%s found %d of %d keys, want %d", b.name, c.found, keys.Len(), want)
 	}

@@ -23,12 +23,12 @@ func runFill(s *session, b *benchmark) error {
 		syncDisks() // so that it does not wait for earlier writes
 	}
 	s.num = n
-	if err := s.open(c); err != nil {
-		return err
-	}
 	var order []uint32
 	if b.name != "fillseq" {
 		order = data.Permutation(data.Rand(s.o.Seed+uint64(s.round)), n)
+	}
+	if err := s.open(c); err != nil { // after order, whose memory is not the store's
+		return err
 	}
 	return s.write(b, n, order)
 }
@@ -56,14 +56,17 @@ const sustainedTimes = 5
 // runSustained writes without a pause, so that background work falls behind, and
 // times every write.
 func runSustained(s *session, b *benchmark) error {
+	set, o := s.o.Set, s.o
+	order := data.Permutation(data.Rand(o.Seed+uint64(s.round)+3000), s.num)
 	if err := s.open(s.config()); err != nil {
 		return err
 	}
-	set, o := s.o.Set, s.o
-	order := data.Permutation(data.Rand(o.Seed+uint64(s.round)+3000), s.num)
 	order = order[:min(len(order), maxSlab/(len(set.Key(nil, 0))+len(set.Value(0))+8))]
 	keys := data.Collect(len(order), func(dst []byte, i int) []byte { return set.Key(dst, int(order[i])) })
 	values := data.Collect(len(order), func(dst []byte, i int) []byte { return append(dst, set.Value(int(order[i]))...) })
+	defer keys.OffHeap()()
+	defer values.OffHeap()()
+	measure.FreeMemory() // their copies on the heap
 	c := newCollected()
 	g := s.gauge(keys, values)
 	start := measure.Now()
@@ -122,7 +125,9 @@ func (s *session) write(b *benchmark, n int, order []uint32) error {
 			return errors.New("keys or values are too long on average")
 		}
 		user += float64(len(keys.Bytes) + len(values.Bytes))
+		freeKeys, freeValues := keys.OffHeap(), values.OffHeap()
 		if g == nil {
+			measure.FreeMemory() // their copies on the heap
 			g = s.gauge(keys, values)
 		}
 		start := measure.Now()
@@ -137,6 +142,8 @@ func (s *session) write(b *benchmark, n int, order []uint32) error {
 			return err
 		}
 		cost.Elapsed += start.Since().Elapsed
+		freeKeys() // each store has copied what it keeps
+		freeValues()
 	}
 	if err := s.db.Settle(); err != nil {
 		return err

@@ -26,6 +26,7 @@ type Options struct {
 	PrefixBytes                              int // length of the prefixes that filters also hold; 0: none
 	NoCompression, Sync                      bool
 	AllInCache                               bool // indexes and filters are in the block cache, too
+	Partitioned                              bool // indexes and filters are in partitions
 	MmapReads                                bool // tables are read through memory maps
 }
 
@@ -77,7 +78,7 @@ func Open(dir string, o Options) (*DB, error) {
 	defer C.free(unsafe.Pointer(path))
 	d := &DB{sync: flag(o.Sync)}
 	return d, failure(C.rdb_open(path, C.int(o.BloomBits), flag(o.Ribbon), C.uint64_t(o.CacheBytes),
-		C.uint64_t(o.WriteBufferBytes), C.uint64_t(o.BlockBytes), flag(o.NoCompression), C.int(o.PrefixBytes), flag(o.AllInCache), flag(o.MmapReads), &d.db))
+		C.uint64_t(o.WriteBufferBytes), C.uint64_t(o.BlockBytes), flag(o.NoCompression), C.int(o.PrefixBytes), flag(o.AllInCache), flag(o.Partitioned), flag(o.MmapReads), &d.db))
 }
 
 // Close closes the database.

@@ -108,7 +108,7 @@ Status OpenDB(const rocksdb::Options& o, const char* dir, DB** out, long) {
 
 char* rdb_open(const char* dir, int bloom_bits, int ribbon, uint64_t cache_bytes,
                uint64_t write_buffer_bytes, uint64_t block_bytes, int no_compression,
-               int prefix_bytes, int all_in_cache, int mmap_reads, rdb** out) {
+               int prefix_bytes, int all_in_cache, int partitioned, int mmap_reads, rdb** out) {
   rocksdb::BlockBasedTableOptions t;
   t.block_cache = rocksdb::NewLRUCache(cache_bytes);
   t.block_size = block_bytes;
@@ -117,6 +117,10 @@ char* rdb_open(const char* dir, int bloom_bits, int ribbon, uint64_t cache_bytes
     t.cache_index_and_filter_blocks = true;
     t.cache_index_and_filter_blocks_with_high_priority = true;
     t.pin_l0_filter_and_index_blocks_in_cache = true;
+  }
+  if (partitioned) {
+    t.index_type = rocksdb::BlockBasedTableOptions::kTwoLevelIndexSearch;
+    t.partition_filters = true;
   }
   if (bloom_bits > 0) {
     t.filter_policy.reset(ribbon ? rocksdb::NewRibbonFilterPolicy(bloom_bits)

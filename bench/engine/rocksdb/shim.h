@@ -24,7 +24,7 @@ typedef struct {
 // Functions that return char* return NULL, or an error message that the caller frees.
 char* rdb_open(const char* dir, int bloom_bits, int ribbon, uint64_t cache_bytes,
                uint64_t write_buffer_bytes, uint64_t block_bytes, int no_compression,
-               int prefix_bytes, int all_in_cache, int mmap_reads, rdb** out);
+               int prefix_bytes, int all_in_cache, int partitioned, int mmap_reads, rdb** out);
 void rdb_close(rdb* db);
 char* rdb_put(rdb* db, const char* k, size_t klen, const char* v, size_t vlen, int sync);
 char* rdb_delete(rdb* db, const char* k, size_t klen, int sync);
