@@ -526,7 +526,8 @@ func (d *DB) PlanFilters(budget int64) (FilterPlan, error) {
 // Flush and of the file system. After an error the database is closed nevertheless, and the next
 // Open recovers from the log what was not flushed. Close iterators first: afterwards, moves of an
 // iterator that need a file fail with ErrClosed. Reads of a Snapshot or Tx that is still open
-// return ErrClosed, except for keys that the Tx itself has written; Tx.Commit returns ErrClosed.
+// return ErrClosed, except that Get, View and Has find what the Tx itself has written; Tx.Commit
+// returns ErrClosed.
 // Close ends a running Ingest once its ops yields or returns. It does not wait for functions that
 // were passed to View or Transact. A second Close returns ErrClosed, without waiting for the first.
 func (d *DB) Close() error {

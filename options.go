@@ -123,8 +123,8 @@ type Options struct {
 	// are in the page cache. If the tables are larger in total, none is mapped, since mapped pages
 	// that do not stay in memory cost more than they save. Mapped pages that were read count as
 	// resident memory of the process (RssFile), and as page cache: the system reclaims them when it
-	// needs them. Reading a truncated or unreadable file is an error, mapped or not. Negative:
-	// tables are not mapped. Systems other than Linux and macOS never map tables. Default: 1.25
+	// needs them. At most 16,384 files of a process are mapped. Reading a truncated or unreadable
+	// file is an error, mapped or not. Negative: tables are not mapped. Systems other than Linux and macOS never map tables. Default: 1.25
 	// times the memory that the process may use, according to its container, its machine and
 	// GOMEMLIMIT, but at most a quarter of its address space, if that is limited (ulimit -v); on
 	// 32-bit systems, tables are not mapped.
@@ -165,11 +165,10 @@ type Options struct {
 	LevelBaseBytes  int64
 	LevelMultiplier int
 	// L0Tables is the number of tables in level 0 at which a compaction begins; while nothing is
-	// written, fewer suffice. At twice that number of overlapping tables, each write is delayed,
-	// by at most a tenth of a second. At three times that number, writes wait for compactions; only
-	// large batches, memtables of a few KiB, frequent calls of Flush, and an Ingest of many tables
-	// among existing keys lead to that.
-	// Independently, a write may wait for a memtable that is being flushed: up to 3 ×
+	// written, fewer suffice. At twice that number of overlapping tables, or eight times that number
+	// in all, each write is delayed, by at most a tenth of a second. At one and a half times these
+	// limits, writes wait for compactions; only large batches, memtables of a few KiB, frequent calls
+	// of Flush, and an Ingest of many tables among existing keys lead to that. Independently, a write may wait for a memtable that is being flushed: up to 3 ×
 	// MemtableBytes / Y seconds on a disk that writes Y bytes per second. From 1 to 1,000.
 	// Default: 8.
 	L0Tables int
