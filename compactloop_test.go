@@ -7,6 +7,7 @@ import (
 	"math"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -751,5 +752,43 @@ func TestDamageDelaysNoOtherRetry(t *testing.T) {
 	})
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// TestFlushFailsBesideCompaction checks, under the race detector, that a flush and a compaction can
+// fail at the same time.
+func TestFlushFailsBesideCompaction(t *testing.T) {
+	o := withDamagedLevel(t)
+	faulty := vfstest.Inject(o.FS)
+	o.FS, o.retryDelay = faulty, time.Millisecond
+	var flushes, compactions atomic.Int64
+	o.Events.Failed = func(err error) {
+		if strings.HasPrefix(err.Error(), "compacting level") {
+			compactions.Add(1)
+		} else if errors.Is(err, syscall.ENOSPC) {
+			flushes.Add(1)
+		}
+	}
+	db := mustOpen(t, "db", o)
+	defer mustClose(t, db)
+	faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Err: syscall.ENOSPC, Match: func(op vfstest.Op) bool {
+		return op.Kind == vfstest.OpCreate && strings.HasSuffix(op.Name, ".ldb")
+	}})
+	if err := db.Put([]byte("z"), nil, NoSync); err != nil {
+		t.Fatal(err)
+	}
+	for begin := time.Now(); flushes.Load() < 20 || compactions.Load() < 5; time.Sleep(time.Millisecond) {
+		if time.Since(begin) > 20*time.Second {
+			t.Fatalf("%d flushes and %d compactions have failed", flushes.Load(), compactions.Load())
+		}
+		if err := db.Flush(); err == nil {
+			t.Fatal("the flush succeeds")
+		}
+	}
+	faulty.SetFaults()
+	for begin := time.Now(); db.Flush() != nil; time.Sleep(time.Millisecond) {
+		if time.Since(begin) > 20*time.Second {
+			t.Fatal("once there is space, the flush still fails")
+		}
 	}
 }

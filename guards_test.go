@@ -951,19 +951,21 @@ func TestFailedOpenLeavesNoTables(t *testing.T) {
 	mustClose(t, db)
 }
 
+// manifestNum returns the number of the current MANIFEST.
+func manifestNum(db *DB) uint64 {
+	db.manifestMu.Lock()
+	defer db.manifestMu.Unlock()
+	return db.manifest.Num()
+}
+
 // TestManifestOfManyTables checks that an edit does not always start a new MANIFEST if the snapshot
 // of the version alone exceeds the size at which one is started.
 func TestManifestOfManyTables(t *testing.T) {
 	o := uncached(vfstest.NewMem())
 	o.manifestBytes = 1
 	db := mustOpen(t, "db", o)
-	number := func() uint64 {
-		db.manifestMu.Lock()
-		defer db.manifestMu.Unlock()
-		return db.manifest.Num()
-	}
 	const tables = 40
-	last, started := number(), 0
+	last, started := manifestNum(db), 0
 	for i := range tables {
 		if err := db.Put(fmt.Appendf(nil, "key%06d", i), nil, NoSync); err != nil {
 			t.Fatal(err)
@@ -971,7 +973,7 @@ func TestManifestOfManyTables(t *testing.T) {
 		if err := db.Flush(); err != nil {
 			t.Fatal(err)
 		}
-		if num := number(); num != last {
+		if num := manifestNum(db); num != last {
 			last, started = num, started+1
 		}
 	}
@@ -1235,12 +1237,7 @@ func TestNewManifestFails(t *testing.T) {
 	o := uncached(faulty)
 	o.manifestBytes = 1
 	db := mustOpen(t, "db", o)
-	number := func() uint64 {
-		db.manifestMu.Lock()
-		defer db.manifestMu.Unlock()
-		return db.manifest.Num()
-	}
-	first := number()
+	first := manifestNum(db)
 	faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Err: syscall.EMFILE, Match: func(op vfstest.Op) bool {
 		return op.Kind == vfstest.OpCreate && strings.HasPrefix(filepath.Base(op.Name), "MANIFEST-")
 	}})
@@ -1249,14 +1246,14 @@ func TestNewManifestFails(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(faulty.Failed()) == 0 || number() != first {
-		t.Errorf("%d failures, MANIFEST %d after %d", len(faulty.Failed()), number(), first)
+	if len(faulty.Failed()) == 0 || manifestNum(db) != first {
+		t.Errorf("%d failures, MANIFEST %d after %d", len(faulty.Failed()), manifestNum(db), first)
 	}
 	faulty.SetFaults()
 	if err := flushTwice(db, nil); err != nil {
 		t.Fatal(err)
 	}
-	if number() == first {
+	if manifestNum(db) == first {
 		t.Error("no new MANIFEST is started once that is possible")
 	}
 	mustClose(t, db)

@@ -28,7 +28,7 @@ type retries struct {
 	failed int       // number of failures since a retry last succeeded
 	due    time.Time // the time of the next attempt
 	early  time.Time // the time of the next attempt if soon is set
-	soon   bool      // a caller has got the error: pause only for retryDelay
+	soon   bool      // a caller has got the error: pause only for retryDelay, unless all is damage
 
 	logged   string        // the error logged last, without its digits
 	at       time.Time     // when it was logged
@@ -69,17 +69,25 @@ func (d *DB) failure(r *retries, what string, err error) {
 	}
 	d.opts.Events.failed(err)
 	delay, limit := d.opts.retryDelay, maxRetryFactor
-	damage := r == &d.bg.compacting && isFinal(err)
-	for level, failed := range d.failedLevels { // all of them wait for this retry
-		damage = damage && (!failed || d.damagedLevels[level])
-	}
-	if damage {
+	if r == &d.bg.compacting && d.onlyDamage() {
 		limit = maxDamageFactor
 	}
 	r.early, r.due = now.Add(delay), now.Add(delay*time.Duration(min(1<<min(r.failed-1, 30), limit)))
-	if damage {
+	if limit == maxDamageFactor {
 		r.early = r.due
 	}
+}
+
+// onlyDamage reports whether there are levels whose last compaction failed, and all of them are
+// damaged: they all wait for the same retry. Only the compacting goroutine calls it.
+func (d *DB) onlyDamage() (damage bool) {
+	for level, failed := range d.failedLevels {
+		if failed && !d.damagedLevels[level] {
+			return false
+		}
+		damage = damage || failed
+	}
+	return damage
 }
 
 // waits reports whether it is too early for a retry. REQUIRES: background.mu.

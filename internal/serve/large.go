@@ -49,7 +49,8 @@ func (l *largeCommands) leave(n int64) {
 	l.left.Signal()
 }
 
-// maxValue is the size of the longest string that commands write: one that a reply can hold.
+// maxValue is the size of the longest string that commands write: one that fits in a reply, with
+// the bytes around it.
 func (s *Server) maxValue() int { return int(min(int64(s.cfg.MaxBulkBytes), s.cfg.RequestBytes-64)) }
 
 // largeValues are the sizes of values above shortBytes, by hashes of their keys.
