@@ -18,7 +18,7 @@ type background struct {
 	flushes    []*flushJob // full memtables, oldest first; the first ones are being flushed
 	filled     uint64      // number of memtables that have been full since Open
 	flushErr   error       // the last attempt to flush failed; it will be retried
-	compactErr error       // the last compaction of level 0 that was due failed; it will be retried
+	compactErr error       // the last compaction of level 0 that was due failed, or one found damage; it will be retried
 	flushing   retries     // of flushes
 	compacting retries     // of compactions
 	fatalErr   error       // the MANIFEST failed: no more changes to the tree

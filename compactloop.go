@@ -204,8 +204,9 @@ func (d *DB) runAutomatic(ctx context.Context, plan *compact.Plan) {
 	retry := d.failedLevels[plan.Level]
 	b.change(func() {
 		// Writes wait for level 0 only while a compaction of it is due. It is still due after a
-		// failure, so a retry will clear the error.
-		if plan.Level == 0 && (err == nil || plan.Score > 0) {
+		// failure, so a retry will clear the error. After damage the retry may come only in an hour,
+		// and a compaction may become due before that.
+		if plan.Level == 0 && (err == nil || plan.Score > 0 || isFinal(err)) {
 			b.compactErr = err
 		}
 		if retry {
@@ -243,11 +244,13 @@ func (d *DB) runStep(ctx context.Context, j *job) {
 	b := &d.bg
 	b.change(func() {
 		j.running = false
-		if succeeded {
-			b.compactErr = nil // a failed compaction may succeed now
-		}
 		if d.state.Load().drops != drops { // the damaged tables may be gone
 			b.compacting.early, b.compacting.due = time.Time{}, time.Time{}
+		}
+		// A failed compaction may succeed now. But if it found damage, and its retry is not due,
+		// writes would wait for that, perhaps for an hour.
+		if succeeded && !(d.damagedLevels[0] && d.waitingLevels()[0]) {
+			b.compactErr = nil
 		}
 		if err != nil || last {
 			b.finish(j, err)

@@ -624,7 +624,8 @@ func TestFailedLevels(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	// So does a job that fails, but not one that succeeds, even if its caller has given up meanwhile.
+	// So does a job that fails, but not one that succeeds, even if its caller has given up
+	// meanwhile.
 	for _, fails := range []bool{true, false} {
 		ctx, cancel := context.WithCancel(context.Background())
 		err := db.do(ctx, func(ctx context.Context) (last bool, err error) {
@@ -679,8 +680,8 @@ func TestSuccessEndsFailures(t *testing.T) {
 	}
 }
 
-// TestFailedLevelWaitsBesideOthers checks that a failed level waits for its retry even if other levels
-// are compacted meanwhile.
+// TestFailedLevelWaitsBesideOthers checks that a failed level waits for its retry even if other
+// levels are compacted meanwhile.
 func TestFailedLevelWaitsBesideOthers(t *testing.T) {
 	o := withDamagedLevel(t)
 	var failed, compacted atomic.Int64
@@ -789,6 +790,54 @@ func TestFlushFailsBesideCompaction(t *testing.T) {
 	for begin := time.Now(); db.Flush() != nil; time.Sleep(time.Millisecond) {
 		if time.Since(begin) > 20*time.Second {
 			t.Fatal("once there is space, the flush still fails")
+		}
+	}
+}
+
+// TestDamageStopsNoWait checks that a write that waits for level 0 gets an error at once if level 0
+// is damaged, since the retry may be an hour away: also if the damage was found while no compaction
+// was due, and after a job has succeeded.
+func TestDamageStopsNoWait(t *testing.T) {
+	mem := vfstest.NewMem()
+	o := uncached(mem)
+	db := mustOpen(t, "db", o)
+	fill := func() {
+		t.Helper()
+		if err := errors.Join(db.Put([]byte("k"), nil, NoSync), db.Flush()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fill()
+	fill()
+	damaged := db.state.Load().version.Levels[0][0]
+	mustClose(t, db)
+	writeFile(t, mem, damaged.Handle.(*table).path, make([]byte, damaged.Size))
+	failed := make(chan error, 1)
+	o.Events.Failed = func(err error) {
+		if strings.HasPrefix(err.Error(), "compacting level 0") {
+			select {
+			case failed <- err:
+			default:
+			}
+		}
+	}
+	o.DisableAutoCompaction, o.L0Tables, o.retryDelay = false, 4, time.Hour
+	db = mustOpen(t, "db", o)
+	defer func() { mustClose(t, db) }()
+	if err := ended(t, "the idle compaction", failed); !errors.Is(err, ErrCorruption) {
+		t.Fatalf("the idle compaction: %v", err)
+	}
+	for len(db.state.Load().version.Levels[0]) < stopFactor*o.L0Tables {
+		fill()
+	}
+	for _, when := range []string{"after an idle compaction has found damage", "after a job has succeeded"} {
+		err := ended(t, "a write "+when, inBackground(func() error { return db.Put([]byte("k"), nil, NoSync) }))
+		if !errors.Is(err, ErrTryAgain) || !errors.Is(err, ErrCorruption) {
+			t.Errorf("a write %s: %v", when, err)
+		}
+		job := func(context.Context) (last bool, err error) { return true, nil }
+		if err := db.do(context.Background(), job); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

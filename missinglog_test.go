@@ -17,6 +17,7 @@ import (
 	"github.com/siftdb/sift/internal/record"
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 	"github.com/siftdb/sift/internal/wal"
+	"github.com/siftdb/sift/memtable"
 )
 
 // logOf returns a log. A positive number is a batch that sets one key at that sequence
@@ -69,9 +70,9 @@ func TestGapBetweenLogs(t *testing.T) {
 		{"the second is unused", [][]byte{torn(logOf(t, -1, 1, 2, 3)), logOf(t, -2)}, 2, 1, false},
 		{"the second is unused and begins where the first ends", [][]byte{logOf(t, -1, 1, 2), logOf(t, -3)}, 2, 0, false},
 		{"the second is unused and begins after a gap", [][]byte{logOf(t, -1, 1, 2), logOf(t, -4)}, 2, 1, false},
-		{"no gap, and a mark for the log before", [][]byte{logOf(t, -1, 1, 2, 3), logOf(t, -2, 4, 5, -3, 6)}, 6, 0, false},
-		{"torn before a mark for the log before", [][]byte{logOf(t, -1, 1, 2, 3), torn(logOf(t, -2, 4, 5, -3))}, 5, 1, false},
-		{"damaged before a mark for the log before", [][]byte{logOf(t, -1, 1, 2, 3), garbled(logOf(t, -2, 4, -3))}, 3, 1, false},
+		{"no gap, and a marker for the log before", [][]byte{logOf(t, -1, 1, 2, 3), logOf(t, -2, 4, 5, -3, 6)}, 6, 0, false},
+		{"torn before a marker for the log before", [][]byte{logOf(t, -1, 1, 2, 3), torn(logOf(t, -2, 4, 5, -3))}, 5, 1, false},
+		{"damaged before a marker for the log before", [][]byte{logOf(t, -1, 1, 2, 3), garbled(logOf(t, -2, 4, -3))}, 3, 1, false},
 		{"an unused one between", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2), logOf(t, -2, 4, 5)}, 2, 1, false},
 		{"both are LevelDB's, and the second begins with an empty batch", [][]byte{logOf(t, 1, 2), logOf(t, -3, 3, 4)}, 4, 0, false},
 		{"two logs after it", [][]byte{logOf(t, -1, 1, 2), logOf(t, -4, 4), logOf(t, -5, 5)}, 2, 1, false},
@@ -81,16 +82,16 @@ func TestGapBetweenLogs(t *testing.T) {
 		{"the first whole, the second not", [][]byte{logOf(t, -1, 1, 2), padded(logOf(t, -2, 3)), logOf(t, -4, 5), logOf(t, -6, 6)}, 3, 1, false},
 		{"and one created ahead after it", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2, 4, 5), logOf(t, -5)}, 2, 1, false},
 
-		{"a mark after it", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2, 4, -5, 5)}, 0, 0, true},
-		{"a mark at once", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2, -4, 4, 5)}, 0, 0, true},
-		{"a mark after it, the end torn", [][]byte{torn(logOf(t, -1, 1, 2, 3)), logOf(t, -4, 4, -5, 5)}, 0, 0, true},
-		{"a mark for the log before", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2, 4, -3, 5)}, 0, 0, true},
-		{"a mark for the log before, the end torn", [][]byte{torn(logOf(t, -1, 1, 2, 3)), logOf(t, -2, 4, -3, 5)}, 0, 0, true},
-		{"a mark for the log before, after damage", [][]byte{logOf(t, -1, 1, 2), garbled(logOf(t, -2, 4, 5, -3))}, 0, 0, true},
-		{"a mark after damage", [][]byte{logOf(t, -1, 1, 2), garbled(logOf(t, -4, 4, 5, -6))}, 0, 0, true},
-		{"two logs after it, a mark in the second", [][]byte{logOf(t, -1, 1, 2), logOf(t, -4, 4), logOf(t, -5, 5, -6)}, 0, 0, true},
-		{"two logs after it, a mark for both before", [][]byte{logOf(t, -1, 1, 2), logOf(t, -4, 4), logOf(t, -4, 5, -4, 6)}, 0, 0, true},
-		{"the first whole, a gap, and a mark", [][]byte{logOf(t, -1, 1, 2), logOf(t, -3, 3), logOf(t, -5, 5, -6)}, 0, 0, true},
+		{"a marker after it", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2, 4, -5, 5)}, 0, 0, true},
+		{"a marker at once", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2, -4, 4, 5)}, 0, 0, true},
+		{"a marker after it, the end torn", [][]byte{torn(logOf(t, -1, 1, 2, 3)), logOf(t, -4, 4, -5, 5)}, 0, 0, true},
+		{"a marker for the log before", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2, 4, -3, 5)}, 0, 0, true},
+		{"a marker for the log before, the end torn", [][]byte{torn(logOf(t, -1, 1, 2, 3)), logOf(t, -2, 4, -3, 5)}, 0, 0, true},
+		{"a marker for the log before, after damage", [][]byte{logOf(t, -1, 1, 2), garbled(logOf(t, -2, 4, 5, -3))}, 0, 0, true},
+		{"a marker after damage", [][]byte{logOf(t, -1, 1, 2), garbled(logOf(t, -4, 4, 5, -6))}, 0, 0, true},
+		{"two logs after it, a marker in the second", [][]byte{logOf(t, -1, 1, 2), logOf(t, -4, 4), logOf(t, -5, 5, -6)}, 0, 0, true},
+		{"two logs after it, a marker for both before", [][]byte{logOf(t, -1, 1, 2), logOf(t, -4, 4), logOf(t, -4, 5, -4, 6)}, 0, 0, true},
+		{"the first whole, a gap, and a marker", [][]byte{logOf(t, -1, 1, 2), logOf(t, -3, 3), logOf(t, -5, 5, -6)}, 0, 0, true},
 		{"torn, and the next continues", [][]byte{append(logOf(t, -1, 1, 2), 1), logOf(t, -3, 3)}, 0, 0, true},
 		{"torn, and the next goes back", [][]byte{torn(logOf(t, -1, 1, 2)), logOf(t, -1, 1)}, 0, 0, true},
 		{"the next goes back", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2, 2)}, 0, 0, true},
@@ -331,9 +332,9 @@ func TestPowerCutBetweenLogs(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestMarkForOldLog checks that, once the old log is on disk, the next write adds a sync mark, even
-// if nothing is synced: from then on, a missing end of the old log is damage.
-func TestMarkForOldLog(t *testing.T) {
+// TestMarkerForOldLog checks that, once the old log is on disk, the next write adds a durability
+// marker, even if nothing is synced: from then on, a missing end of the old log is damage.
+func TestMarkerForOldLog(t *testing.T) {
 	mem, o, begin, began, release := slowLogs(t)
 	db := mustOpen(t, "db", o)
 	begin(db, nil)
@@ -550,8 +551,8 @@ func TestPowerCutAmongLogs(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestPowerCutDuringFlush: a power cut while Flush waits for tables leaves all earlier writes, since
-// the header of the new log proves that the logs before it are on disk.
+// TestPowerCutDuringFlush: a power cut while Flush waits for tables leaves all earlier writes,
+// since the header of the new log proves that the logs before it are on disk.
 func TestPowerCutDuringFlush(t *testing.T) {
 	mem, o, blocked, release, _ := blockTables(t)
 	db := mustOpen(t, "db", o)
@@ -635,4 +636,31 @@ func TestMemtablesFlushedTogether(t *testing.T) {
 	}
 	snap.Close()
 	mustClose(t, db)
+}
+
+// TestRotationAfterOldLogFails checks that a write without Sync is not accepted if it has waited for
+// the failing sync of the old log because it needs the next one (I5).
+func TestRotationAfterOldLogFails(t *testing.T) {
+	_, o, begin, began, release := slowLogs(t)
+	db := mustOpen(t, "db", o)
+	begin(db, syscall.EIO)
+	n := fillLog(t, db, began)
+	put := func() error {
+		n++
+		return db.Put(fmt.Appendf(nil, "key%03d", n), make([]byte, 100), NoSync)
+	}
+	for range o.MemtableBytes/memtable.EntrySize(len("key000"), 100) - 1 { // it has one entry
+		if err := put(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write := inBackground(put)        // the next log is created once the old one is synced
+	time.Sleep(20 * time.Millisecond) // if that is too short, the write finds the error earlier
+	close(release)
+	if err := ended(t, "a write", write); !errors.Is(err, syscall.EIO) || !errors.Is(err, ErrReopen) {
+		t.Errorf("a write that has waited for a failing sync: %v", err)
+	}
+	if err := db.Close(); !errors.Is(err, syscall.EIO) {
+		t.Errorf("Close: %v", err)
+	}
 }

@@ -207,7 +207,8 @@ func (c *committer) commitGroup(group []*commit) error {
 	return nil
 }
 
-// writeParts writes c.parts, the batches of a group, to the log, and inserts them into the memtable.
+// writeParts writes c.parts, the batches of a group, to the log, and inserts them into the
+// memtable.
 func (c *committer) writeParts(group []*commit, sync bool) error {
 	logged, err := c.log.Write(c.lastSeq, c.parts, sync)
 	clear(c.parts) // drop references to the callers' memory
@@ -278,8 +279,8 @@ func (c *committer) fail(err error) error {
 	return c.bgErr
 }
 
-// makeRoom reserves room bytes for a group in the memtable, after a rotation if necessary. It delays
-// the group, which has bytes bytes in the log, while compactions are behind.
+// makeRoom reserves room bytes for a group in the memtable, after a rotation if necessary. It
+// delays the group, which has bytes bytes in the log, while compactions are behind.
 func (c *committer) makeRoom(room, bytes int) error {
 	if c.bgErr != nil {
 		return c.bgErr
@@ -296,7 +297,13 @@ func (c *committer) makeRoom(room, bytes int) error {
 	if c.db.state.Load().mem.Reserve(room) {
 		return nil
 	}
-	return c.rotateFor(room, true)
+	if err := c.rotateFor(room, true); err != nil {
+		return err
+	}
+	if err := c.log.Check(); err != nil { // the rotation may have waited for the sync of an older log
+		return c.fail(err)
+	}
+	return nil
 }
 
 // rotate starts a new memtable and log, unless the memtable is empty. When it returns nil after a
