@@ -647,8 +647,8 @@ func TestFilterShares(t *testing.T) {
 	}
 }
 
-// TestNoDeletionsKeepsNoOldVersion checks that no old version, and so no filter of its tables, stays
-// in memory while tombstones wait for the end of a snapshot.
+// TestNoDeletionsKeepsNoOldVersion checks that no old version, and so no filter of its tables,
+// stays in memory while tombstones wait for the end of a snapshot.
 func TestNoDeletionsKeepsNoOldVersion(t *testing.T) {
 	db := withDeletions(t, minDeletions, 0)
 	version := db.state.Load().version

@@ -14,8 +14,8 @@ import (
 // memtable.MaxCapacity first, the maximum size in a memtable.
 const maxBatchBytes = 1 << 30
 
-// maxOpOverhead is the maximum number of bytes that an operation adds besides its key and its value:
-// the batch's header, a kind and two lengths.
+// maxOpOverhead is the maximum number of bytes that an operation adds besides its key and its
+// value: the batch's header, a kind and two lengths.
 const maxOpOverhead = wal.BatchHeaderLen + 1 + 2*binary.MaxVarintLen32
 
 // Batch is a list of writes that DB.Write applies atomically: after a crash either all or none of

@@ -234,8 +234,9 @@ func TestBatchSize(t *testing.T) {
 	}
 }
 
-// TestGroupWithinMemtable checks that a group of writes that each fit into a memtable of the size that
-// Options.Memory provides for does not need a larger one, and that a larger batch is a group by itself.
+// TestGroupWithinMemtable checks that a group of writes that each fit into a memtable of the size
+// that Options.Memory provides for does not need a larger one, and that a larger batch is a group
+// by itself.
 func TestGroupWithinMemtable(t *testing.T) {
 	db := mustOpen(t, "db", &Options{FS: vfstest.NewMem(), Memory: 16 << 20})
 	defer mustClose(t, db)

@@ -67,7 +67,7 @@ const benchKeys = 500_000
 
 // eachShape runs a benchmark right after the writes and again after everything is compacted.
 func eachShape(b *testing.B, run func(b *testing.B, db *sift.DB)) {
-	for _, shape := range []string{"settled", "compacted"} {
+	for _, shape := range []string{"quiesced", "compacted"} {
 		b.Run(shape, func(b *testing.B) { run(b, benchDB(b, benchKeys, shape == "compacted")) })
 	}
 }

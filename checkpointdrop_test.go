@@ -11,11 +11,11 @@ import (
 // DeleteRange without the writes before it.
 func TestCheckpointDuringDrop(t *testing.T) {
 	var db *DB
-	keepers := 0 // during the last flush
+	users := 0 // during the last flush
 	note := func(FlushEvent) {
 		db.snapshots.mu.Lock()
 		defer db.snapshots.mu.Unlock()
-		keepers = db.snapshots.keepers
+		users = db.snapshots.tableUsers
 	}
 	opened, err := OpenMemory(&Options{DisableAutoCompaction: true, Events: Events{Flushed: note}})
 	if err != nil {
@@ -52,7 +52,7 @@ func TestCheckpointDuringDrop(t *testing.T) {
 	if err := errors.Join(db.Put([]byte("b"), nil, NoSync), db.Checkpoint("copy")); err != nil {
 		t.Error(err)
 	}
-	if db.snapshots.mu.Lock(); keepers != 1 {
+	if db.snapshots.mu.Lock(); users != 1 {
 		t.Error("the Checkpoint flushes without keeping the tables")
 	}
 	db.snapshots.mu.Unlock()

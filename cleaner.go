@@ -14,8 +14,8 @@ type cleaner struct {
 	closed  bool
 }
 
-// do schedules a task. A closed cleaner drops tasks: the next Open removes the files that they would
-// have removed.
+// do schedules a task. A closed cleaner drops tasks: the next Open removes the files that they
+// would have removed.
 func (c *cleaner) do(task func()) {
 	if c.now {
 		task()

@@ -26,7 +26,7 @@ const coldKeys = 2_000_000
 // entry after a random key, all entries, and the files themselves, 1 MiB at a time.
 func BenchmarkCold(b *testing.B) {
 	for _, compact := range []bool{false, true} {
-		shape := "settled"
+		shape := "quiesced"
 		if compact {
 			shape = "compacted"
 		}

@@ -247,8 +247,8 @@ func firstBlock(t *testing.T, table []byte) sstable.DataBlockInfo {
 	return info
 }
 
-// misplaced returns options for a database of one table with the keys a, b and c, of which b has become
-// another one, with a right checksum.
+// misplaced returns options for a database of one table with the keys a, b and c, of which b has
+// become another one, with a right checksum.
 func misplaced(t *testing.T, b byte) *Options {
 	t.Helper()
 	mem := vfstest.NewMem()
@@ -274,8 +274,8 @@ func misplaced(t *testing.T, b byte) *Options {
 	return o
 }
 
-// TestRepairKeyOrder checks that Repair skips the rest of a block with a key that is out of order, or
-// beyond the block, although its checksum is right.
+// TestRepairKeyOrder checks that Repair skips the rest of a block with a key that is out of order,
+// or beyond the block, although its checksum is right.
 func TestRepairKeyOrder(t *testing.T) {
 	for _, b := range []byte("Az") {
 		o := misplaced(t, b)

@@ -20,7 +20,8 @@
 // For users of pebble: Set is Put; Get copies the value, and View takes the place of Get with a
 // closer; SetBounds and SetOptions are Iter.Reset, which reads the current state unless the Iter is
 // from a Snapshot or a Tx; iterators of one Snapshot take the place of Clone; SeekPrefixGE is
-// IterOptions.Prefix; Batch.Commit is DB.Write; an indexed batch is a Tx; Ingest takes operations,
+// IterOptions.Prefix, and Comparer.Split Options.Prefix; Batch.Commit is DB.Write, Repr and SetRepr
+// are Dump and Load; an indexed batch is a Tx; Ingest takes operations,
 // and TableOps reads them from files; DeleteRange is a call, not part of a batch; EstimateDiskUsage
 // is ApproximateSize; Close does not fail if iterators or snapshots are open. There is no
 // DisableWAL, Merge, SingleDelete, RangeKeySet or AsyncFlush.
@@ -176,7 +177,7 @@ func (d *DB) Lookup(key []byte) (value []byte, found bool, err error) {
 // View calls fn with the value of key, without copying it, and returns fn's error. It
 // returns ErrNotFound without calling fn if there is no such key; other errors are those
 // of Get. The value is valid until fn returns, and fn must not modify it. fn may call
-// methods of the DB.
+// methods of the DB. A panic of fn passes through, and the DB stays usable.
 func (d *DB) View(key []byte, fn func(value []byte) error) error {
 	value, buf, found, err := d.find(key, latest)
 	return view(value, buf, found, err, fn)
@@ -310,8 +311,8 @@ func (d *DB) Delete(key []byte, o *WriteOptions) error {
 
 var batchPool = sync.Pool{New: func() any { return new(Batch) }}
 
-// maxPooledBatch is the maximum capacity in bytes of a pooled batch, so that the memory of one large
-// write is not retained.
+// maxPooledBatch is the maximum capacity in bytes of a pooled batch, so that the memory of one
+// large write is not retained.
 const maxPooledBatch = 64 << 10
 
 // writePooled writes a batch from batchPool, and returns it to the pool.
@@ -392,8 +393,9 @@ func (d *DB) Ingest(ctx context.Context, ops iter.Seq2[Op, error]) error {
 	return d.ingest(ctx, ops)
 }
 
-// Flush writes everything in memory to tables and returns when they are durable, without waiting
-// for compactions. It waits for an Ingest that is running. It returns ErrTryAgain if a flush failed
+// Flush writes everything in memory to tables and returns when they are durable. It does not itself
+// wait for compactions, but for writes before it, which may (see Options.L0Tables), and for an
+// Ingest that is running. It returns ErrTryAgain if a flush failed
 // and is being retried, or if no new log could be created, ErrReopen if the log or the MANIFEST
 // failed, ErrReadOnly if the database was opened read-only, and ErrClosed after Close.
 func (d *DB) Flush() error {
@@ -413,12 +415,13 @@ func (d *DB) Flush() error {
 // to add prefixes or a range filter. If from is after to, Compact only flushes.
 //
 // Compact ends even under a constant stream of writes, since it ignores what is flushed after its
-// first step has begun. It works in steps, interleaved with automatic compactions. When ctx ends it
-// returns ctx.Err(). Other errors are those of Flush, of the file system, and of Get for a table
-// that has to be merged with others and cannot be read. A table that cannot be read and overlaps no
-// other stays (Tables reports it), and so does damage to a filter that is not in memory, which
-// BuildFilters finds. After an error, the effects of completed steps remain. The files of the old
-// tables are removed in the background, when no iterator uses them any more.
+// first step has begun. It works in steps, interleaved with automatic compactions and with other
+// calls of Compact, BuildFilters, DeleteRange and Ingest. When ctx ends it returns ctx.Err(). Other
+// errors are those of Flush, of the file system, and of Get for a table that has to be merged with
+// others and cannot be read. A table that cannot be read and overlaps no other stays (Tables
+// reports it), and so does damage to a filter that is not in memory, which BuildFilters finds.
+// After an error, the effects of completed steps remain. The files of the old tables are removed in
+// the background, when no iterator uses them any more.
 func (d *DB) Compact(ctx context.Context, from, to []byte) error {
 	if err := d.flushBefore(ctx); err != nil {
 		return err

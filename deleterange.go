@@ -201,7 +201,7 @@ func (r *rangeDeletion) droppable(version *manifest.Version) map[*manifest.Table
 // those that load could not load, were written before the database was opened. It reads nothing
 // from the disk, since others wait for the lock. REQUIRES: snapshots.mu.
 func (r *rangeDeletion) unseen(meta *manifest.TableMeta) bool {
-	if r.db.snapshots.keepers > 0 {
+	if r.db.snapshots.tableUsers > 0 {
 		return false
 	}
 	var minSeq uint64

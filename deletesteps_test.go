@@ -12,8 +12,8 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// TestDeleteRangeUnreadable checks that DeleteRange leaves keys that were put after it began even if a
-// table within the range cannot be read: with constant writes it might never end otherwise.
+// TestDeleteRangeUnreadable checks that DeleteRange leaves keys that were put after it began even
+// if a table within the range cannot be read: with constant writes it might never end otherwise.
 func TestDeleteRangeUnreadable(t *testing.T) {
 	mem := vfstest.NewMem()
 	db := mustOpen(t, "db", uncached(mem))
@@ -96,8 +96,8 @@ func TestDeleteRangeReadsBeforeLock(t *testing.T) {
 	}
 }
 
-// TestDeleteRangeSteps checks that a step of DeleteRange reads a bounded number of bytes, and that it
-// does not read the range once more if it drops no table, which a snapshot prevents here.
+// TestDeleteRangeSteps checks that a step of DeleteRange reads a bounded number of bytes, and that
+// it does not read the range once more if it drops no table, which a snapshot prevents here.
 func TestDeleteRangeSteps(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -138,8 +138,8 @@ func TestDeleteRangeSteps(t *testing.T) {
 	}
 }
 
-// TestDeleteRangePassesLargeValue checks that a step gets past a key whose newer value alone is more
-// than a step reads.
+// TestDeleteRangePassesLargeValue checks that a step gets past a key whose newer value alone is
+// more than a step reads.
 func TestDeleteRangePassesLargeValue(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)

@@ -10,8 +10,9 @@ import (
 )
 
 // BenchmarkEmptyRange looks for keys in ranges that hold none, right after a key, with a new
-// iterator for each, with Reset of one iterator, with HasRange, and with HasRanges by 256: a million
-// keys device/N/time with values of 100, a hundred per device, a range filter of 12 bits per key.
+// iterator for each, with Reset of one iterator, with HasRange, and with HasRanges by 256: a
+// million keys device/N/time with values of 100, a hundred per device, a range filter of 12 bits
+// per key.
 func BenchmarkEmptyRange(b *testing.B) {
 	devices := 10_000
 	if testing.Short() {

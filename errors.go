@@ -17,8 +17,9 @@ var (
 	ErrReadOnly = errors.New("sift: read-only")
 	// ErrTryAgain: there is no room for a write because a flush, a compaction or the creation of a
 	// log failed, and the error wraps the cause; or the caller's code, such as a callback of
-	// Events, the Logger or the FS, panicked. Nothing was written. The database retries in the
-	// background, so the same write may succeed later, for example once the disk has free space.
+	// Events, the Logger or the FS, panicked. Nothing was written. The database retries flushes
+	// and compactions in the background, and the creation of a log with the next write, so the same
+	// write may succeed later, for example once the disk has free space.
 	ErrTryAgain = errors.New("sift: no room for writes now")
 	// ErrReopen: the log or the MANIFEST could not be written, so their contents are
 	// unknown until they are read again; the error wraps the cause. Reads still work, but

@@ -671,8 +671,8 @@ func TestBuildFiltersUnderLimit(t *testing.T) {
 	}
 }
 
-// TestBuildFiltersUnreadable checks that BuildFilters returns the error if it cannot read a filter that
-// is not in memory.
+// TestBuildFiltersUnreadable checks that BuildFilters returns the error if it cannot read a filter
+// that is not in memory.
 func TestBuildFiltersUnreadable(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	o := uncached(faulty)

@@ -38,8 +38,8 @@ func (c *collector) collect() {
 	}
 }
 
-// droppedLarge is called when the result of a flush or compaction has been installed, with the total
-// bytes of its large values.
+// droppedLarge is called when the result of a flush or compaction has been installed, with the
+// total bytes of its large values.
 func (d *DB) droppedLarge(bytes int64) {
 	if bytes > 0 && d.collector.drop(bytes) {
 		d.retired.do(d.collector.collect) // after the release of the memtables and tables

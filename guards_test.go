@@ -1172,8 +1172,8 @@ func TestLogDuringDrop(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestFailedManifestLeavesNothing checks that an Open or a Repair that cannot write a MANIFEST leaves
-// no tables and no logs: each attempt would leave another copy.
+// TestFailedManifestLeavesNothing checks that an Open or a Repair that cannot write a MANIFEST
+// leaves no tables and no logs: each attempt would leave another copy.
 func TestFailedManifestLeavesNothing(t *testing.T) {
 	mem := vfstest.NewMem()
 	db := mustOpen(t, "db", uncached(mem))

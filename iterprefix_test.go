@@ -283,7 +283,7 @@ func BenchmarkAbsentPrefix(b *testing.B) {
 		}
 	}
 	mustClose(b, db)
-	for _, shape := range []string{"settled", "compacted"} {
+	for _, shape := range []string{"quiesced", "compacted"} {
 		if shape == "compacted" {
 			db := mustOpen(b, dir, options(sift.FixedPrefix(8)))
 			if err := db.Compact(context.Background(), nil, nil); err != nil {

@@ -151,8 +151,9 @@ func (it *Iter) startKey() []byte {
 	return it.start
 }
 
-// look sets near to the first gap that holds the key or lies after it, or, for a backward walk, that
-// reaches the key or lies before it. It sets jump to near if the walk is in that gap at the key.
+// look sets near to the first gap that holds the key or lies after it, or, for a backward walk,
+// that reaches the key or lies before it. It sets jump to near if the walk is in that gap at the
+// key.
 func (w *walk) look(key []byte) {
 	w.jump, w.near = nil, nil
 	if !w.backward {
@@ -281,8 +282,8 @@ func (w *walk) seen(key []byte) {
 	}
 }
 
-// end ends the walk at a live key, or at the end of the iterator's range if at is nil, and records a
-// gap if there is a watch.
+// end ends the walk at a live key, or at the end of the iterator's range if at is nil, and records
+// a gap if there is a watch.
 func (w *walk) end(at []byte) {
 	if w.watch == nil {
 		return

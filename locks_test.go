@@ -51,8 +51,8 @@ func TestCanceledJobs(t *testing.T) {
 	}
 }
 
-// TestSnapshotDuringDrop takes a snapshot while DeleteRange drops a table: it must see either all keys
-// or, if it had to wait, none.
+// TestSnapshotDuringDrop takes a snapshot while DeleteRange drops a table: it must see either all
+// keys or, if it had to wait, none.
 func TestSnapshotDuringDrop(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	db := mustOpen(t, "db", uncached(faulty))

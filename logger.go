@@ -5,8 +5,8 @@ import (
 	"log/slog"
 )
 
-// defaultLogger returns the logger for a nil Options.Logger: slog.Default(), limited to warnings and
-// errors, so without messages about flushes and compactions.
+// defaultLogger returns the logger for a nil Options.Logger: slog.Default(), limited to warnings
+// and errors, so without messages about flushes and compactions.
 func defaultLogger() *slog.Logger { return slog.New(warnings{slog.Default().Handler()}) }
 
 // warnings drops records below slog.LevelWarn.

@@ -38,7 +38,7 @@ func crashedLog(t *testing.T) (dir, log string) {
 }
 
 // TestLogTail checks that zeros after the records of a log are unused space, and that zeros between
-// records are damage if a sync mark follows.
+// records are damage if a durability marker follows.
 func TestLogTail(t *testing.T) {
 	for _, tc := range []struct {
 		desc   string
@@ -59,11 +59,11 @@ func TestLogTail(t *testing.T) {
 			clear(log[len(log)-10*recordLen:])
 			return log
 		}, 90, 0, false},
-		{"with zeros after the last mark and records after them", func(log []byte) []byte {
+		{"with zeros after the last marker and records after them", func(log []byte) []byte {
 			clear(log[len(log)-10*recordLen : len(log)-5*recordLen])
 			return log
 		}, 90, 1, false},
-		{"with zeros before a mark", func(log []byte) []byte {
+		{"with zeros before a marker", func(log []byte) []byte {
 			clear(log[10*recordLen : 12*recordLen])
 			return append(log, make([]byte, 5000)...)
 		}, 0, 0, true},

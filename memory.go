@@ -14,7 +14,7 @@ import (
 //     reads a block must first read the index, which is larger than the block; small indexes, which
 //     save more reads per byte than filters, take up to seven eighths; with FilterMemory, both
 //     leave what filters use, down to an eighth and seven thirty-seconds of the remainder;
-//   - filters take the rest, and the filter memory manager chooses the parts that save the most
+//   - filters take the rest, and the filter memory manager chooses the steps that save the most
 //     reads;
 //   - if Memory is set and CacheBytes is not, the block cache also gets what filters and
 //     indexes do not use.

@@ -139,7 +139,8 @@ func TestMemoryIsACap(t *testing.T) {
 	}
 	check := func(when string, i int) {
 		m := db.Metrics().Memory
-		// Indexes being loaded, table metadata, and indexes loaded since the memory was last divided.
+		// Indexes being loaded, table metadata, and indexes loaded since the memory was last
+		// divided.
 		slack := uint64(64<<10) + uint64(o.Memory)/gcFactor/10
 		for _, l := range db.Metrics().Levels {
 			slack += 2 << 10 * uint64(l.Tables)

@@ -276,7 +276,7 @@ type TableMetrics struct {
 	// probed or searched the table for a key that it does not hold, and of scans of a prefix that
 	// its filter excluded.
 	AbsentLookups uint64
-	FilterErr     error // why the filter, or a part of it, is unusable; else nil
+	FilterErr     error // why the filter, or a unit of it, is unusable; else nil
 	Err           error // why the table cannot be read; nil if it can
 }
 

@@ -98,17 +98,17 @@ type Options struct {
 	// Memory limits what the database adds to the memory of the process, including the overhead of
 	// Go's garbage collector with GOGC at its default. The database divides it between memtables,
 	// indexes, filters and, if Memory is set and CacheBytes is not, the block cache; if not all
-	// filters fit, it loads the parts that save the most reads. The sizes that the options below
-	// set count against it, but are used as they are even if they exceed it: filters and indexes
-	// get at least a quarter of Memory. Newly loaded indexes may exceed it until the database
-	// divides memory again, in the background. It does not limit range filters, transactions (see
-	// TxBytes), batches larger than a memtable, or open iterators. The database takes that much
-	// only if filters and indexes need it. At least 1 MiB. Default: half of the memory that the
-	// process may use, which is the least of what its container, its machine, GOMEMLIMIT and ulimit
-	// -v allow, on 32-bit systems at most 2 GiB; if none of these is known, as on Windows without
-	// GOMEMLIMIT, 1 GiB. The limit of a container, or
-	// of another control group on Linux, is the lowest memory.max or memory.high of the group and
-	// its visible ancestors; with version 1 of control groups, the lowest memory.limit_in_bytes.
+	// filters fit, it loads the steps of filters that save the most reads. The sizes that the
+	// options below set count against it, but are used as they are even if they exceed it: filters
+	// and indexes get at least a quarter of Memory. Newly loaded indexes may exceed it until the
+	// database divides memory again, in the background. It does not limit range filters,
+	// transactions (see TxBytes), batches larger than a memtable, or open iterators. The database
+	// takes that much only if filters and indexes need it. At least 1 MiB. Default: half of the
+	// memory that the process may use, which is the least of what its container, its machine,
+	// GOMEMLIMIT and ulimit -v allow, on 32-bit systems at most 2 GiB; if none of these is known,
+	// as on Windows without GOMEMLIMIT, 1 GiB. The limit of a container, or of another control
+	// group on Linux, is the lowest memory.max or memory.high of the group and its visible
+	// ancestors; with version 1 of control groups, the lowest memory.limit_in_bytes.
 	Memory int64
 	// BlockCache is a cache for uncompressed data blocks. Databases can share it. Memory counts
 	// CacheBytes for it, whatever its capacity. Default: a cache of CacheBytes for this database
@@ -118,16 +118,16 @@ type Options struct {
 	// thirty-second of Memory if that is less; if Memory is set, the cache grows into what
 	// filters and indexes leave of it. Negative: no cache.
 	CacheBytes int64
-	// Tables are memory-mapped while their total size is at most MapBytes. Reading a block of at
-	// most 64 KiB from a mapped table takes no system call if its pages have been read before and
-	// are in the page cache. If the tables are larger in total, none is mapped, since mapped pages
-	// that do not stay in memory cost more than they save. Mapped pages that were read count as
+	// MapBytes is the total size of the tables up to which they are memory-mapped. If they are
+	// larger, none is, since mapped pages that do not stay in memory cost more than they save.
+	// Reading a block of at most 64 KiB from a mapped table takes no system call if its pages have
+	// been read before and are in the page cache. Mapped pages that were read count as
 	// resident memory of the process (RssFile), and as page cache: the system reclaims them when it
 	// needs them. At most 16,384 files of a process are mapped. Reading a truncated or unreadable
-	// file is an error, mapped or not. Negative: tables are not mapped. Systems other than Linux and macOS never map tables. Default: 1.25
-	// times the memory that the process may use, according to its container, its machine and
-	// GOMEMLIMIT, but at most a quarter of its address space, if that is limited (ulimit -v); on
-	// 32-bit systems, tables are not mapped.
+	// file is an error, mapped or not. Negative: tables are not mapped. Systems other than Linux
+	// and macOS never map tables. Default: 1.25 times the memory that the process may use,
+	// according to its container, its machine and GOMEMLIMIT, but at most a quarter of its address
+	// space, if that is limited (ulimit -v); on 32-bit systems, tables are not mapped.
 	MapBytes int64
 	// MaxOpenFiles is the maximum number of open table files; other files are opened when they
 	// are read. Filters and indexes stay in memory when a file is closed. More files are open only
@@ -135,14 +135,14 @@ type Options struct {
 	// process's file descriptors applies to all its databases together.
 	MaxOpenFiles int
 	// FilterMemory is the maximum memory of filters, range filters included. If not all filters
-	// fit, the database chooses which parts to load, according to the lookups of absent keys that
-	// each table receives, and for range filters according to the scans of ranges in which the
-	// table has no key. It loads ribbon and range filters with more or fewer bits per key, others
-	// as a whole, and none of LevelDB's and goleveldb's: each table that has one is reported to
-	// Events.Failed, and lookups read its blocks until a compaction or BuildFilters gives it
-	// another filter. Filters may take more memory than that: a quarter plus 8 MiB (20 MiB if this
-	// is at least 128 MiB) for unused parts of the slabs that hold large filters, and on Linux
-	// another eighth, or 8 MiB if that is more, for slabs that await garbage collection; see
+	// fit, the database chooses how many steps of each to load, according to the lookups of absent
+	// keys that each table receives, and for range filters according to the scans of ranges in
+	// which the table has no key. It loads ribbon and range filters with more or fewer bits per
+	// key, others as a whole, and none of LevelDB's and goleveldb's: each table that has one is
+	// reported to Events.Failed, and lookups read its blocks until a compaction or BuildFilters
+	// gives it another filter. Filters may take more memory than that: a quarter plus 8 MiB (20 MiB
+	// if this is at least 128 MiB) for unused parts of the slabs that hold large filters, and on
+	// Linux another eighth, or 8 MiB if that is more, for slabs that await garbage collection; see
 	// sstable.FilterPool. Default: what Memory leaves, for filters other than range filters.
 	FilterMemory int64
 	// MemtableBytes is the size at which a memtable is flushed to a table. Up to two full
@@ -165,12 +165,13 @@ type Options struct {
 	LevelBaseBytes  int64
 	LevelMultiplier int
 	// L0Tables is the number of tables in level 0 at which a compaction begins; while nothing is
-	// written, fewer suffice. At twice that number of overlapping tables, or eight times that number
-	// in all, each write is delayed, by at most a tenth of a second. At one and a half times these
-	// limits, writes wait for compactions; only large batches, memtables of a few KiB, frequent calls
-	// of Flush, and an Ingest of many tables among existing keys lead to that. Independently, a write may wait for a memtable that is being flushed: up to 3 ×
-	// MemtableBytes / Y seconds on a disk that writes Y bytes per second. From 1 to 1,000.
-	// Default: 8.
+	// written, fewer suffice. At twice that number of overlapping tables, or eight times that
+	// number in all, each write is delayed, by at most a tenth of a second. At one and a half times
+	// these limits, writes wait for compactions, or return ErrTryAgain if a compaction of level 0
+	// has failed. Apart from failures, only large batches, memtables of a few KiB, frequent calls
+	// of Flush, and an Ingest of many tables among existing keys lead to that.
+	// Independently, a write may wait for a memtable that is being flushed: up to 3 × MemtableBytes
+	// / Y seconds on a disk that writes Y bytes per second. From 1 to 1,000. Default: 8.
 	L0Tables int
 	// TxBytes is the maximum memory of a transaction, for its writes and for the keys and ranges
 	// that it has read. From 1 KiB to 1 GiB. Default: 64 MiB.

@@ -40,8 +40,8 @@ const sampleEvery = 16
 // is released: a memtable's arena, a cached block, or buf. found is false if there is no entry,
 // or the newest one is a tombstone. turn determines whether the lookup is sampled.
 func (s *readState) get(secret *filter.Secret, key []byte, seq uint64, counts *readStripe, turn uint64) (value []byte, buf sstable.Buffer, found bool, err error) {
-	// Set field by field: with a composite literal, whose copy later loads have to wait for, lookups
-	// of absent keys took 15 to 24% longer (BenchmarkGet).
+	// Set field by field: with a composite literal, whose copy later loads have to wait for,
+	// lookups of absent keys took 15 to 24% longer (BenchmarkGet).
 	var l lookup
 	l.key = lookupKey(secret, key)
 	l.keyed = secret != nil

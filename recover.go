@@ -77,9 +77,9 @@ func (d *DB) recover(state *manifest.State) (err error) {
 	return r.publish()
 }
 
-// insert adds a batch to the newest memtable, and to new ones when it is full. So a batch may be split
-// over several tables. Readers never see a part of it, even after a crash, because one edit adds all
-// tables of a recovery.
+// insert adds a batch to the newest memtable, and to new ones when it is full. So a batch may be
+// split over several tables. Readers never see a part of it, even after a crash, because one edit
+// adds all tables of a recovery.
 func (r *recovery) insert(payload []byte) error { return addBatch(payload, r.db.secret, r.room) }
 
 // room returns the newest memtable with n bytes reserved.
@@ -189,8 +189,8 @@ func (r *recovery) abandon() {
 // maxOpenErrors is the maximum number of missing tables that an error of Open reports.
 const maxOpenErrors = 10
 
-// placeTables finds the files of a version's tables among the names in the directory, without opening
-// them, and sets the tables' Handles.
+// placeTables finds the files of a version's tables among the names in the directory, without
+// opening them, and sets the tables' Handles.
 func (d *DB) placeTables(version *manifest.Version, names []string) error {
 	there := setOf(names)
 	var errs []error
@@ -243,8 +243,8 @@ func (d *DB) checkNextFile() error {
 	return nil
 }
 
-// maxSequence returns the maximum of seq and the sequence numbers of the tables' smallest and largest
-// keys.
+// maxSequence returns the maximum of seq and the sequence numbers of the tables' smallest and
+// largest keys.
 func maxSequence(seq uint64, version *manifest.Version) uint64 {
 	for _, metas := range version.Levels {
 		for _, meta := range metas {

@@ -120,7 +120,7 @@ func TestDeepLevels(t *testing.T) {
 			mustClose(t, db)
 			mustCheck(t, "db", uncached(disk()))
 
-			settled := func(what string, fs vfs.FS) {
+			recovers := func(what string, fs vfs.FS) {
 				t.Helper()
 				mustCheck(t, "db", uncached(fs))
 				state, err := manifest.Load(fs, "db")
@@ -153,7 +153,7 @@ func TestDeepLevels(t *testing.T) {
 			}
 			wantContents(t, "compacted", db, want)
 			mustClose(t, db)
-			settled("opened", img)
+			recovers("opened", img)
 
 			step := 1
 			if testing.Short() {
@@ -169,7 +169,7 @@ func TestDeepLevels(t *testing.T) {
 					}
 					wantContents(t, what, db, want)
 					mustClose(t, db)
-					settled(what, cut)
+					recovers(what, cut)
 				}
 			}
 			img = disk()

@@ -180,8 +180,8 @@ func (r *repairer) trustManifest(state *manifest.State, names []string) error {
 			sizes[name] = int64(meta.Size)
 		}
 	}
-	// If the MANIFEST has been cut off between two edits, files that it names are missing, such as a
-	// log whose contents are in tables by now.
+	// If the MANIFEST has been cut off between two edits, files that it names are missing, such as
+	// a log whose contents are in tables by now.
 	if _, missing, err := r.db.logs.Find(state, names); err != nil {
 		return err
 	} else if missing != nil {
@@ -260,8 +260,8 @@ type closerFunc func() error
 
 func (f closerFunc) Close() error { return f() }
 
-// level returns the level for all entries: the first one whose target size they do not exceed, or the
-// last.
+// level returns the level for all entries: the first one whose target size they do not exceed, or
+// the last.
 func (r *repairer) level() int {
 	level, capacity := 1, r.db.opts.LevelBaseBytes
 	for level < manifest.NumLevels-1 && r.bytes > capacity {

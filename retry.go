@@ -9,8 +9,8 @@ import (
 const (
 	// retryDelay is the pause after a failed flush or compaction.
 	retryDelay = 100 * time.Millisecond
-	// maxRetryFactor is the maximum pause in multiples of retryDelay. The pause grows while failures
-	// continue, unless a caller requests an early retry.
+	// maxRetryFactor is the maximum pause in multiples of retryDelay. The pause grows while
+	// failures continue, unless a caller requests an early retry.
 	maxRetryFactor = 10
 	// maxDamageFactor is the same, without early retries, for compactions of damaged tables: each
 	// reads and writes the same tables again, up to the damage.
@@ -22,8 +22,8 @@ const (
 	maxReminder   = time.Minute
 )
 
-// retries paces failing flushes, or compactions, and the logging of their errors. Only the goroutine
-// that performs them uses it, apart from soon, which background.mu guards.
+// retries paces failing flushes, or compactions, and the logging of their errors. Only the
+// goroutine that performs them uses it, apart from soon, which background.mu guards.
 type retries struct {
 	failed int       // number of failures since a retry last succeeded
 	due    time.Time // the time of the next attempt

@@ -111,14 +111,14 @@ type snapshotList struct {
 	seqs           []uint64   // ascending; one element per snapshot or transaction
 	oldest, newest *Tx        // list of the open transactions that have not expired
 	txs            int        // their number
-	keepers        int        // calls that need all tables: while there are any, DeleteRange drops none
+	tableUsers     int        // calls that need all tables: while there are any, DeleteRange drops none
 }
 
-// keepTables adds n to the number of keepers. It waits while DeleteRange drops tables.
+// keepTables adds n to the number of tableUsers. It waits while DeleteRange drops tables.
 func (l *snapshotList) keepTables(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.keepers += n
+	l.tableUsers += n
 }
 
 // add adds the sequence number that is visible now, and returns it.
@@ -193,8 +193,8 @@ func (l *snapshotList) end(t *Tx) bool {
 	return !t.expired.Load() && l.unlink(t)
 }
 
-// unlink removes a transaction, and reports whether the oldest sequence number has changed. REQUIRES:
-// mu.
+// unlink removes a transaction, and reports whether the oldest sequence number has changed.
+// REQUIRES: mu.
 func (l *snapshotList) unlink(t *Tx) bool {
 	if t.older == nil {
 		l.oldest = t.newer

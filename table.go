@@ -121,7 +121,7 @@ func (t *table) loadWhole() (filterErr, err error) {
 		err := r.LoadFilterSteps(len(r.FilterSteps()))
 		switch {
 		case errors.Is(err, sstable.ErrNoRoom):
-			return nil, nil // the filter memory manager loads a part
+			return nil, nil // the filter memory manager loads fewer steps
 		case !errors.Is(err, ErrCorruption):
 			return err, nil
 		}
@@ -330,7 +330,8 @@ func closeAll(its []base.Iterator) error {
 }
 
 // filterPolicy returns the name of the policy that built the table's filter, whether loaded or not,
-// "unknown" if the table does not record it, or the name of filter.None if there is no usable filter.
+// "unknown" if the table does not record it, or the name of filter.None if there is no usable
+// filter.
 func (t *table) filterPolicy() string {
 	r := t.reader.Load()
 	switch {
@@ -348,8 +349,8 @@ func (t *table) filterPolicy() string {
 	return "unknown"
 }
 
-// hasFilter reports whether a policy of that name built the table's filter, and all of it is usable.
-// REQUIRES: the table is open.
+// hasFilter reports whether a policy of that name built the table's filter, and all of it is
+// usable. REQUIRES: the table is open.
 func (t *table) hasFilter(name string) bool {
 	return t.filterPolicy() == name && (t.reader.Load().NumFilterUnits() == 0 || !t.filterDamaged())
 }
@@ -361,8 +362,8 @@ func (t *table) compacted() bool {
 	return p != nil && len(p.Smallest) > 0 && p.NumDeletions == 0 && p.NumKeys == p.NumEntries
 }
 
-// filterDamaged reports whether the table's filter, or a part of it, is unusable. REQUIRES: the table
-// is open.
+// filterDamaged reports whether the table's filter, or a unit of it, is unusable. REQUIRES: the
+// table is open.
 func (t *table) filterDamaged() bool {
 	_, err := t.reader.Load().FilterStatus()
 	return err != nil

@@ -114,6 +114,7 @@ func (d *DB) loadAll() {
 		return
 	}
 	defer d.releaseVersion(version)
-	// Each table records its error. The filter memory manager loads filters that cannot be read now.
+	// Each table records its error. The filter memory manager loads filters that cannot be read
+	// now.
 	eachTable(version, nil, func(t *table) { t.loadWhole() })
 }

@@ -366,8 +366,9 @@ func TestLoadTakesTurns(t *testing.T) {
 	}
 }
 
-// openLater opens a database of one table, which is loaded on demand, and whose filter is not loaded
-// until a test calls DB.loadAndReport. The errors of which Events.Failed is notified are added to failed.
+// openLater opens a database of one table, which is loaded on demand, and whose filter is not
+// loaded until a test calls DB.loadAndReport. The errors of which Events.Failed is notified are
+// added to failed.
 func openLater(t *testing.T, dir string, fsys vfs.FS, failed *[]error) (*DB, *table) {
 	t.Helper()
 	o := &Options{FS: fsys, CacheBytes: -1, MapBytes: -1, loadLate: true}
@@ -386,9 +387,9 @@ func openLater(t *testing.T, dir string, fsys vfs.FS, failed *[]error) (*DB, *ta
 	return db, tables[0]
 }
 
-// TestFilterLater checks that lookups read a table whose filter has not been loaded yet, and that the
-// loader then loads it: the whole filter, the units before a damaged one, or, after an error of the
-// disk, nothing until the filter memory manager does.
+// TestFilterLater checks that lookups read a table whose filter has not been loaded yet, and that
+// the loader then loads it: the whole filter, the units before a damaged one, or, after an error of
+// the disk, nothing until the filter memory manager does.
 func TestFilterLater(t *testing.T) {
 	faulty := vfstest.Inject(vfs.OS)
 	dir := t.TempDir()

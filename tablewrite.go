@@ -13,8 +13,8 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// runJob executes a job, closes its input, and returns the tables that it wrote, durable and open. On
-// failure it removes them.
+// runJob executes a job, closes its input, and returns the tables that it wrote, durable and open.
+// On failure it removes them.
 func (d *DB) runJob(ctx context.Context, job *compact.Job) ([]*manifest.TableMeta, compact.Stats, error) {
 	var created []string
 	job.Create = func() (uint64, vfs.File, error) {

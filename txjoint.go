@@ -85,8 +85,8 @@ func (q *jointQueue) tried(conflict bool) {
 	}
 }
 
-// transact runs fn as a member of a joint transaction, or in a separate transaction if its turn does
-// not come soon.
+// transact runs fn as a member of a joint transaction, or in a separate transaction if its turn
+// does not come soon.
 func (q *jointQueue) transact(ctx context.Context, d *DB, o *TxOptions, fn func(tx *Tx) error) (again bool, err error) {
 	r := &waiter{turn: make(chan *joint, 1), done: make(chan error, 1)}
 	j := q.wait(ctx, r)
@@ -210,8 +210,8 @@ func (q *jointQueue) patience() time.Duration {
 	return min(max(maxBackoff, 3*q.took), maxPatience)
 }
 
-// begin begins a transaction for a member of j, or returns nil if j is closed. It returns ErrConflict
-// if the commit of j will fail with it. first reports whether j has no members yet.
+// begin begins a transaction for a member of j, or returns nil if j is closed. It returns
+// ErrConflict if the commit of j will fail with it. first reports whether j has no members yet.
 func (q *jointQueue) begin(d *DB, j *joint, o *TxOptions) (tx *Tx, first bool, err error) {
 	q.mu.Lock()
 	switch {
@@ -236,8 +236,8 @@ func (q *jointQueue) begin(d *DB, j *joint, o *TxOptions) (tx *Tx, first bool, e
 	return tx, first, nil
 }
 
-// add makes tx a member of j. If written is false, it adds only what tx has read: the function's error
-// holds if j commits. add returns false if j is closed.
+// add makes tx a member of j. If written is false, it adds only what tx has read: the function's
+// error holds if j commits. add returns false if j is closed.
 func (q *jointQueue) add(j *joint, r *waiter, tx *Tx, written bool) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -308,8 +308,8 @@ func (q *jointQueue) next(j *joint) {
 	r.turn <- j
 }
 
-// result waits for the commit of j, and returns its result for r. It calls leaveOut if the call whose
-// turn it is takes too long.
+// result waits for the commit of j, and returns its result for r. It calls leaveOut if the call
+// whose turn it is takes too long.
 func (q *jointQueue) result(j *joint, r *waiter) error {
 	select {
 	case err := <-r.done:
@@ -379,8 +379,8 @@ func (q *jointQueue) committed(j *joint, err error, took time.Duration) {
 	}
 }
 
-// fork returns a copy of t with the same sequence number, reads and writes. REQUIRES: no iterator of
-// t is open, or t.reads is finished.
+// fork returns a copy of t with the same sequence number, reads and writes. REQUIRES: no iterator
+// of t is open, or t.reads is finished.
 func (t *Tx) fork() *Tx {
 	f := &Tx{db: t.db, seq: t.seq, firstFile: t.firstFile, begun: t.begun, noSync: t.noSync, err: t.err}
 	f.batch = t.batch
@@ -394,8 +394,8 @@ func (t *Tx) fork() *Tx {
 	return f
 }
 
-// renew ends t, and returns a transaction with its reads and writes that reads at the current sequence
-// number. It returns ErrConflict if what t has read has changed. REQUIRES: t is a fork.
+// renew ends t, and returns a transaction with its reads and writes that reads at the current
+// sequence number. It returns ErrConflict if what t has read has changed. REQUIRES: t is a fork.
 func (t *Tx) renew() (*Tx, error) {
 	if t.seq == t.db.visible.Load() {
 		return t, nil

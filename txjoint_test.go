@@ -179,8 +179,9 @@ func TestJointReadsTooMuch(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// TestJointConflict checks that no member commits if others write what one member has read, that a call
-// whose turn it is runs by itself then, and that the next one begins another joint transaction.
+// TestJointConflict checks that no member commits if others write what one member has read, that a
+// call whose turn it is runs by itself then, and that the next one begins another joint
+// transaction.
 func TestJointConflict(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -232,8 +233,8 @@ func TestJointSeesEarlierWrites(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// TestJointFailureConflicts checks that a member that fails, or discards itself, returns ErrConflict if
-// what it has read changes before the commit: its error may depend on that.
+// TestJointFailureConflicts checks that a member that fails, or discards itself, returns
+// ErrConflict if what it has read changes before the commit: its error may depend on that.
 func TestJointFailureConflicts(t *testing.T) {
 	jointFailureConflicts(t, func(tx *Tx) error { return tx.Put([]byte("n"), nil) })
 	jointFailureConflicts(t, func(tx *Tx) error { return tx.Commit() })

@@ -86,8 +86,8 @@ func (b *Batch) valueAt(at []byte) []byte {
 	return b.data[from : from+n : from+n]
 }
 
-// iterators returns iterators over the transaction's writes so far, followed by children. lastOwn is
-// the sequence number of the last of these writes, or t.seq if there are none.
+// iterators returns iterators over the transaction's writes so far, followed by children. lastOwn
+// is the sequence number of the last of these writes, or t.seq if there are none.
 func (w *ownWrites) iterators(t *Tx, children []base.Iterator) (all []base.Iterator, lastOwn uint64) {
 	w.update(t)
 	if w.ops == 0 {

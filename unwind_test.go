@@ -11,8 +11,8 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// TestPanickingCallback checks that a callback that panics on the goroutine of a writer keeps no other
-// writer waiting, nor Close, and that what was acknowledged is there.
+// TestPanickingCallback checks that a callback that panics on the goroutine of a writer keeps no
+// other writer waiting, nor Close, and that what was acknowledged is there.
 func TestPanickingCallback(t *testing.T) {
 	const enough = 5
 	var panics atomic.Int64

@@ -11,8 +11,8 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// TestPanicAfterFailure checks that the writers of a group whose log write failed get ErrReopen, since
-// the log may hold their batches, even if the callback that reports the failure panics.
+// TestPanicAfterFailure checks that the writers of a group whose log write failed get ErrReopen,
+// since the log may hold their batches, even if the callback that reports the failure panics.
 func TestPanicAfterFailure(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	db := mustOpen(t, "db", &Options{FS: faulty, Events: Events{Failed: func(error) { panic("failed") }}})

@@ -10,10 +10,10 @@ import (
 
 // Deletions of consecutive keys after a gap extend the gap, so that the next iterator does not pass
 // all the tombstones: after every aheadEvery deletions in ascending order, the goroutine that
-// committed the last one walks over them. This takes about a third of the time of the deletions, but
-// many times as long if they delete large values in tables, since the walk reads their blocks. There
-// are no more walks once they have taken aheadUnused since an iterator last used a gap. Without a
-// gap before the keys, nothing happens.
+// committed the last one walks over them. This takes about a third of the time of the deletions,
+// but many times as long if they delete large values in tables, since the walk reads their blocks.
+// There are no more walks once they have taken aheadUnused since an iterator last used a gap.
+// Without a gap before the keys, nothing happens.
 const (
 	aheadEvery  = 128
 	aheadUnused = time.Second

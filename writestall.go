@@ -72,8 +72,8 @@ func (t *throttle) wait(d *DB, bytes int) error {
 
 // level0Runs returns the number that is compared with the limits: the number of runs in level 0,
 // which is how many iterators a scan merges for it. A flush may write several tables, which do not
-// overlap and form one run (see Job.DeletionRun). Many tables in few runs also count, since a lookup
-// compares its key with each table.
+// overlap and form one run (see Job.DeletionRun). Many tables in few runs also count, since a
+// lookup compares its key with each table.
 func level0Runs(v *manifest.Version) int {
 	const tablesPerRun = 4
 	return max(len(v.Runs), len(v.Levels[0])/tablesPerRun)

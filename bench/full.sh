@@ -3,7 +3,7 @@
 # into one report. Parts can be repeated separately:
 #
 #	bench/full.sh                 all parts
-#	bench/full.sh fill settled    these parts
+#	bench/full.sh fill quiesced    these parts
 #
 # MEASURE is prepended to each part's command, for example to reserve the machine; DB is the
 # directory of the databases between parts, some 3 GB; TAGS is for go build.
@@ -34,7 +34,7 @@ part() {
 	case $1 in
 	write) stores --engines "$one" --benchmarks fillseq,fillsync ;;
 	fill) stores --engines "$all" --benchmarks fillrandom --keep --db "$DB/stores" ;;
-	settled)
+	quiesced)
 		absent
 		kept --engines "$all" --benchmarks readrandom,seekrandom,readseq,open
 		;;
@@ -60,7 +60,7 @@ part() {
 
 if [ $# -eq 0 ]; then
 	rm -rf "$DB/stores" "$OUT/result.json"
-	set -- write fill settled compact compacted absent mixed sustained filters sweep growth growth-small plan
+	set -- write fill quiesced compact compacted absent mixed sustained filters sweep growth growth-small plan
 fi
 for p; do
 	part "$p"

@@ -47,7 +47,7 @@ func TestReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, store := range []string{"sift", "sift:ribbon(8)", "goleveldb"} {
-		for _, state := range []string{"settled", "compacted"} {
+		for _, state := range []string{"quiesced", "compacted"} {
 			r := f.Row(result.Key{Section: "stores", Store: store, Benchmark: "readmissing", State: state, Num: 2000})
 			if r.Of(result.CPU).N != 4 || r.Of(result.FilterBytes).Median < 1000 {
 				t.Errorf("%s, %s: %d rounds, filters of %v bytes", store, state, r.Of(result.CPU).N, r.Of(result.FilterBytes).Median)
@@ -96,7 +96,7 @@ func TestExistingDB(t *testing.T) {
 	if rows := f.Select(func(r *result.Row) bool { return r.Benchmark == "fillrandom" }); len(rows) != 0 {
 		t.Error("fillrandom ran on existing databases")
 	}
-	if r := f.Row(result.Key{Section: "stores", Store: "sift", Benchmark: "readrandom", State: "settled", Num: 1000}); r.Of(result.CPU).N != 3 {
+	if r := f.Row(result.Key{Section: "stores", Store: "sift", Benchmark: "readrandom", State: "quiesced", Num: 1000}); r.Of(result.CPU).N != 3 {
 		t.Errorf("readrandom ran %d times on the existing database, want 3", r.Of(result.CPU).N)
 	}
 	if rows := f.Select(func(r *result.Row) bool { return r.Benchmark == "compact" }); len(rows) != 0 {
@@ -106,7 +106,7 @@ func TestExistingDB(t *testing.T) {
 	if f, err = result.Read(filepath.Join(out, "result.json")); err != nil {
 		t.Fatal(err)
 	}
-	for _, state := range []string{"settled", "compacted"} {
+	for _, state := range []string{"quiesced", "compacted"} {
 		if r := f.Row(result.Key{Section: "stores", Store: "sift", Benchmark: "readrandom", State: state, Num: 1000}); r.Of(result.CPU).N == 0 {
 			t.Errorf("after two runs the result has no readrandom of the %s store", state)
 		}

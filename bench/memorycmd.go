@@ -133,8 +133,8 @@ func (c *memoryCmd) measure(s *streams, t *table, dir string, limit int64, workl
 	return nil
 }
 
-// once measures a workload once, and returns the size of the files, too. It fills the database first
-// if necessary.
+// once measures a workload once, and returns the size of the files, too. It fills the database
+// first if necessary.
 func (c *memoryCmd) once(s *streams, dir string, limit int64, workload, e string) (r memory.Result, size int64, err error) {
 	name, setting, _ := strings.Cut(e, "/")
 	files, writer := name, name

@@ -272,8 +272,8 @@ func (r *rival) missing(c *redis.ClusterClient, keys []string) (lost int) {
 	return lost
 }
 
-// TestFailovers kills leaders of siftd and of Redis Cluster, and counts the acknowledged writes that
-// are lost. siftd must lose none.
+// TestFailovers kills leaders of siftd and of Redis Cluster, and counts the acknowledged writes
+// that are lost. siftd must lose none.
 func TestFailovers(t *testing.T) {
 	if *failovers == 0 {
 		t.Skip("without -cluster.failovers")

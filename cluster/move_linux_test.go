@@ -356,8 +356,8 @@ func (r *rival) lists(i, want int) error {
 	return err
 }
 
-// TestAway: a node that was down while clients write catches up while they continue. No acknowledged
-// write is lost.
+// TestAway: a node that was down while clients write catches up while they continue. No
+// acknowledged write is lost.
 func TestAway(t *testing.T) {
 	redis.SetLogger(silent{})
 	first := []string{"--groups", "4"}

@@ -127,8 +127,8 @@ func TestMuxBoundsSilentConnections(t *testing.T) {
 	}
 }
 
-// TestMuxBeyondPending checks that connections which a group does not accept yet do not count against
-// those that have not sent their header.
+// TestMuxBeyondPending checks that connections which a group does not accept yet do not count
+// against those that have not sent their header.
 func TestMuxBeyondPending(t *testing.T) {
 	m, err := ListenMux("127.0.0.1:0", "", nil)
 	if err != nil {

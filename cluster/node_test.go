@@ -158,8 +158,8 @@ func TestCatchUpBySnapshot(t *testing.T) {
 	}
 }
 
-// TestCatchUpUnderLoad: while a snapshot is being sent to a node, so much is written that a truncated
-// log would no longer reach back to that snapshot. The node needs no second one.
+// TestCatchUpUnderLoad: while a snapshot is being sent to a node, so much is written that a
+// truncated log would no longer reach back to that snapshot. The node needs no second one.
 func TestCatchUpUnderLoad(t *testing.T) {
 	g := newGroup(t, 3)
 	g.config = calm
@@ -422,8 +422,9 @@ func TestLateSnapshot(t *testing.T) {
 	}
 }
 
-// TestRestoredAlone: a leader that has restored a backup, and was deposed before the others had that
-// backup, does not append entries of the new leader's log to its own, since its database differs.
+// TestRestoredAlone: a leader that has restored a backup, and was deposed before the others had
+// that backup, does not append entries of the new leader's log to its own, since its database
+// differs.
 func TestRestoredAlone(t *testing.T) {
 	g := newGroup(t, 1)
 	g.config = noSnapshots

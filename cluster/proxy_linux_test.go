@@ -144,8 +144,8 @@ func (p *proxies) set(cut ...[2]int) {
 	p.changed.Broadcast()
 }
 
-// source returns the node whose process has made a connection, -1 if there is none. One call of look
-// serves all connections that wait for it: after a pause there are thousands.
+// source returns the node whose process has made a connection, -1 if there is none. One call of
+// look serves all connections that wait for it: after a pause there are thousands.
 func (p *proxies) source(addr *net.TCPAddr) int {
 	asked := time.Now()
 	p.ownersMu.Lock()

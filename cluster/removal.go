@@ -47,8 +47,8 @@ func (n *Node) servers() []raft.Server {
 	return f.Configuration().Servers
 }
 
-// AddedAfter reports whether the log holds, after an index, members that include this node. They may
-// not be committed or applied yet.
+// AddedAfter reports whether the log holds, after an index, members that include this node. They
+// may not be committed or applied yet.
 func (n *Node) AddedAfter(index uint64) (bool, error) {
 	first, err := n.log.FirstIndex()
 	if err != nil {

@@ -120,8 +120,8 @@ func TestVoteInterrupted(t *testing.T) {
 	}
 }
 
-// TestCallsEnd: calls without a deadline return when Raft ends, by Close or because a term cannot be
-// written. So do later calls.
+// TestCallsEnd: calls without a deadline return when Raft ends, by Close or because a term cannot
+// be written. So do later calls.
 func TestCallsEnd(t *testing.T) {
 	for name, end := range map[string]func(g *group, lead int) error{
 		"closed": func(g *group, lead int) error { return g.stop(lead) },

@@ -138,8 +138,8 @@ func (t *transport) receive(covers func(*raft.InstallSnapshotRequest) bool, fit 
 	}
 }
 
-// reject returns a channel for an answer to an AppendEntries request, which is changed to a rejection
-// and passed on.
+// reject returns a channel for an answer to an AppendEntries request, which is changed to a
+// rejection and passed on.
 func (t *transport) reject(to chan<- raft.RPCResponse) chan<- raft.RPCResponse {
 	answer := make(chan raft.RPCResponse, 1)
 	go func() {

@@ -93,8 +93,8 @@ func TestShortRequests(t *testing.T) {
 	}
 }
 
-// TestCatchUpInParts: a follower that was down receives large entries in several requests of bounded
-// size, and so do followers that are up to date, through a pipeline.
+// TestCatchUpInParts: a follower that was down receives large entries in several requests of
+// bounded size, and so do followers that are up to date, through a pipeline.
 func TestCatchUpInParts(t *testing.T) {
 	g := newGroup(t, 3)
 	const most = 64 << 10

@@ -10,8 +10,8 @@ package filter
 //	Bloom(10)   Ribbon(7.1) 5.7 .. 7.3    258 .. 620      5.93, filters 29% smaller
 //	Bloom(10)   Fuse(8)     5.6 .. 6.7    242 .. 277      3.04, filters 6% smaller
 //
-// Building Ribbon filters is a small part of a compaction's work, and a wasted block read costs more
-// than all filter probes of a lookup.
+// Building Ribbon filters is a small part of a compaction's work, and a wasted block read costs
+// more than all filter probes of a lookup.
 //
 // Tables in level 0 overlap, so every lookup probes all of them, but they hold few keys: more bits
 // per key cost little memory there and save many reads. Two million keys with a table in level 0,

@@ -1,7 +1,7 @@
 // Package filter implements approximate membership filters: Bloom, ribbon and binary fuse filters
 // for keys, and a range filter. A filter represents a set of keys in a few bits per key. It never
-// excludes a key of the set; it fails to exclude other keys at a known rate, the false positive rate
-// (FPR).
+// excludes a key of the set; it fails to exclude other keys at a known rate, the false positive
+// rate (FPR).
 package filter
 
 import "github.com/siftdb/sift/filter/internal/xxh3"

@@ -49,7 +49,8 @@ func (x *index) mayContain(hash uint64) bool {
 	return word.Load()&mask == mask
 }
 
-// first returns the newest node in the hash's bucket, or 0 if the bucket's filter excludes the hash.
+// first returns the newest node in the hash's bucket, or 0 if the bucket's filter excludes the
+// hash.
 func (x *index) first(hash uint64) uint32 {
 	word, mask := x.bucket(hash)
 	w := word.Load()

@@ -30,8 +30,8 @@ import (
 // publishes it: readers reach it through an atomic load of the same word. Afterwards only its links
 // change. Nodes are never removed, so a node that once preceded a key always does.
 type list struct {
-	// arena is a pointer, not a slice: bounds checks would make lookups take 1.1 to 1.2 times as long
-	// (BenchmarkGet).
+	// arena is a pointer, not a slice: bounds checks would make lookups take 1.1 to 1.2 times as
+	// long (BenchmarkGet).
 	arena  unsafe.Pointer
 	limit  uint64        // no entry ends beyond this offset
 	height atomic.Uint32 // levels in use, at least 1
@@ -145,8 +145,8 @@ func newTarget(key []byte, trailer uint64) target {
 	return target{prefix: keyPrefix(key), key: key, trailer: trailer}
 }
 
-// keyPrefix returns the first eight bytes of a key as a big-endian number. It pads shorter keys with
-// zeros.
+// keyPrefix returns the first eight bytes of a key as a big-endian number. It pads shorter keys
+// with zeros.
 func keyPrefix(key []byte) uint64 {
 	if len(key) >= 8 {
 		return binary.BigEndian.Uint64(key)
@@ -175,7 +175,8 @@ func (l *list) before(n uint32, t *target) bool {
 }
 
 // walk moves along a level from n, a node before the target, to the last such node, and returns it
-// and its successor. stop is a node of the level that is known not to be before the target, or tail.
+// and its successor. stop is a node of the level that is known not to be before the target, or
+// tail.
 func (l *list) walk(n uint32, level int, stop uint32, t *target) (prev, next uint32) {
 	for {
 		next = l.next(n, level)
@@ -351,7 +352,8 @@ func (l *list) newHeight() int {
 	}
 }
 
-// newNode allocates a node and fills it in, except for its links. It returns 0 if the arena is full.
+// newNode allocates a node and fills it in, except for its links. It returns 0 if the arena is
+// full.
 func (l *list) newNode(height int, t *target, value []byte) uint32 {
 	key := t.key
 	size := uint64(len(key)) + uint64(len(value)) + offKey + base.TrailerLen + 4*uint64(height)

@@ -121,8 +121,8 @@ func (m *Memtable) order(seq uint64) {
 // access.
 func (m *Memtable) MayContain(hash uint64) bool { return m.index.mayContain(hash) }
 
-// Find is Get through the index; hash is the hash with which the key was added. It usually costs one
-// cache miss for an absent key and two for a present one, where Get searches the list.
+// Find is Get through the index; hash is the hash with which the key was added. It usually costs
+// one cache miss for an absent key and two for a present one, where Get searches the list.
 func (m *Memtable) Find(hash uint64, userKey []byte, seq uint64) (value []byte, kind base.Kind, entrySeq uint64, found bool) {
 	n := m.index.first(hash)
 	if n != 0 && m.unordered.Load() {

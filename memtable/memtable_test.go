@@ -734,8 +734,8 @@ func TestSortYields(t *testing.T) {
 	}
 }
 
-// TestIterWaitsForSort opens an iterator while the entries are being sorted in the background: it must
-// find all of them.
+// TestIterWaitsForSort opens an iterator while the entries are being sorted in the background: it
+// must find all of them.
 func TestIterWaitsForSort(t *testing.T) {
 	const n = 2000
 	for range 100 {

@@ -51,8 +51,8 @@ const (
 	// goroutines get a turn.
 	yieldEvery = 128
 	// fetch is how many nodes are read at a time before they are inserted. They lie all over the
-	// arena: the CPU waits for several cache misses at once, but for only one at each insert, because
-	// a compare-and-swap completes before later loads.
+	// arena: the CPU waits for several cache misses at once, but for only one at each insert,
+	// because a compare-and-swap completes before later loads.
 	fetch = 16
 )
 
@@ -188,7 +188,8 @@ func (l *list) appendRun(run []pendingNode, newest uint32) []pendingNode {
 
 // sortRun sorts a run whose keys share their first skip bytes: by a radix sort of the eight bytes
 // after all that they share, and then each group of nodes for which these are equal, a long one in
-// the same way. tmp is as long as the run. With ordered, nodes of the same key are in order already.
+// the same way. tmp is as long as the run. With ordered, nodes of the same key are in order
+// already.
 func (l *list) sortRun(run, tmp []pendingNode, skip int, ordered bool) {
 	const few = 256
 	shared, whole := l.setPrefixes(run, skip)
@@ -234,8 +235,8 @@ func (l *list) setPrefixes(run []pendingNode, skip int) (shared int, whole bool)
 	return shared, !differ && length-len(rest) <= 8
 }
 
-// radixSort sorts a run by the prefixes. Nodes of equal prefixes stay in their order. tmp is as long
-// as the run.
+// radixSort sorts a run by the prefixes. Nodes of equal prefixes stay in their order. tmp is as
+// long as the run.
 func radixSort(run, tmp []pendingNode) {
 	var counts [8][256]uint32
 	for _, e := range run {

@@ -154,7 +154,7 @@ type found struct {
 
 // get finds the first entry at or after the internal key (userKey, trailer), the target, and
 // returns it if it has that user key. ranOff reports that every entry is before the target.
-// get does not allocate.
+// get allocates only for keys of more than 256 bytes, in getSlow.
 //
 // In all but rare cases it does not reconstruct prefix-compressed keys. match is the length of
 // the prefix that the previous key, which is before the target, shares with the target. A key

@@ -12,8 +12,9 @@ import (
 //
 // A block in the cache has a slot, an atomic pointer, so a hit takes a few loads and no lock. The
 // slots of 32 consecutive blocks of a table are allocated while at least one of them is filled.
-// Eviction follows the clock algorithm: the blocks of a shard form a ring. A hand passes blocks that
-// were read since its last pass, and clears their marks; it evicts the first one that was not read.
+// Eviction follows the clock algorithm: the blocks of a shard form a ring. A hand passes blocks
+// that were read since its last pass, and clears their marks; it evicts the first one that was not
+// read.
 //
 // Once a shard is nearly full, it admits a block only on its second miss, and only if there were
 // no more misses in between than the shard has blocks. So a block that is read only once, by a scan
@@ -190,9 +191,9 @@ func (c *BlockCache) refuses(x *index, i, n int) bool {
 	return x.released.Load() || least > c.shard(x, i).capacity.Load()
 }
 
-// insert caches b as block i of an index and returns it. If another goroutine was faster, it returns
-// the block that is already in the slot. It does not cache blocks that exceed their shard's capacity,
-// nor those of a released index.
+// insert caches b as block i of an index and returns it. If another goroutine was faster, it
+// returns the block that is already in the slot. It does not cache blocks that exceed their shard's
+// capacity, nor those of a released index.
 func (c *BlockCache) insert(x *index, i int, b *block) (kept *block, cached bool) {
 	s := c.shard(x, i)
 	charge := b.memory()

@@ -599,8 +599,8 @@ func TestEvictionIsBounded(t *testing.T) {
 	}
 }
 
-// TestBlockLargerThanCache checks that lookups in a block that does not fit in the cache read it once
-// if they share a Buffer.
+// TestBlockLargerThanCache checks that lookups in a block that does not fit in the cache read it
+// once if they share a Buffer.
 func TestBlockLargerThanCache(t *testing.T) {
 	list := numbered(2000)
 	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 1 << 20, DisableCompression: true})

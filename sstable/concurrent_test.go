@@ -11,8 +11,8 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// TestPoolConcurrent runs the methods of a pool, each by itself, beside allocations: in the end nothing
-// is held. The race detector checks that each takes the lock.
+// TestPoolConcurrent runs the methods of a pool, each by itself, beside allocations: in the end
+// nothing is held. The race detector checks that each takes the lock.
 func TestPoolConcurrent(t *testing.T) {
 	var p FilterPool
 	var off offSlabs
@@ -158,8 +158,8 @@ func TestRangeFilterConcurrent(t *testing.T) {
 	}
 }
 
-// TestIndexConcurrent reads an evicted index from several goroutines, while the table is released or
-// the index is evicted again: the pool counts one index, and none in the end.
+// TestIndexConcurrent reads an evicted index from several goroutines, while the table is released
+// or the index is evicted again: the pool counts one index, and none in the end.
 func TestIndexConcurrent(t *testing.T) {
 	list := unshortened(500)
 	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 300})

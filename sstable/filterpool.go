@@ -134,7 +134,8 @@ func (p *FilterPool) Refused() bool {
 	return r
 }
 
-// Exceeded reports whether filters take more than the limit, which has fallen since they were loaded.
+// Exceeded reports whether filters take more than the limit, which has fallen since they were
+// loaded.
 func (p *FilterPool) Exceeded() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -164,7 +164,8 @@ func TestMoveFilter(t *testing.T) {
 	}
 }
 
-// readersOfSparseSlabs opens a table n times, and releases seven of eight readers. It returns the others.
+// readersOfSparseSlabs opens a table n times, and releases seven of eight readers. It returns the
+// others.
 func readersOfSparseSlabs(t *testing.T, pool *FilterPool, data []byte, n int) (kept []*Reader) {
 	t.Helper()
 	var readers []*Reader

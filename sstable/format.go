@@ -4,7 +4,7 @@
 //
 // A Writer writes a table from sorted entries. A Reader looks up keys, probes the table's
 // filter, and makes iterators. It is safe for concurrent use. A lookup in a block that is in the
-// BlockCache takes no locks and does not allocate.
+// BlockCache takes no locks and, unless keys are long, does not allocate.
 //
 // Values that Get returns remain valid. Keys and values of an Iter are valid until its next move or
 // Close.

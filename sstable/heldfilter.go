@@ -13,9 +13,10 @@ import (
 
 // heldFilter is the loaded part of a filter. It is immutable.
 //
-// Its units may lie outside Go's heap, where they are freed once their slabs are unreachable. reader
-// does not keep slabs reachable, but units does. So the methods of heldFilter keep the heldFilter
-// reachable until they return; other users of the units must keep the filterMems reachable.
+// Its units may lie outside Go's heap, where they are freed once their slabs are unreachable.
+// reader does not keep slabs reachable, but units does. So the methods of heldFilter keep the
+// heldFilter reachable until they return; other users of the units must keep the filterMems
+// reachable.
 type heldFilter struct {
 	reader filter.Reader
 	ahead  filter.Prefetcher // reader, if it is one
@@ -285,8 +286,8 @@ func (r *Reader) lostFilter(cause error) error {
 	return err
 }
 
-// lostUnit marks the units from i on as unloadable if err is damage, and otherwise lets the owner of
-// the pool know that they are missing. It returns err.
+// lostUnit marks the units from i on as unloadable if err is damage, and otherwise lets the owner
+// of the pool know that they are missing. It returns err.
 func (r *Reader) lostUnit(i int, err error) error {
 	if errors.Is(err, base.ErrCorruption) {
 		r.giveUpUnits(i, err)
@@ -318,7 +319,8 @@ func (r *Reader) openUnits(units []filterMem) (filter.Reader, error) {
 	return r.filterOpen(unitBytes(units))
 }
 
-// getMemory allocates memory for a unit. REQUIRES: filterMu is held, or the reader is not shared yet.
+// getMemory allocates memory for a unit. REQUIRES: filterMu is held, or the reader is not shared
+// yet.
 func (r *Reader) getMemory(n int) filterMem {
 	if r.pool == nil {
 		return filterMem{bytes: filter.AlignedBytes(n), size: n}

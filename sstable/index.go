@@ -34,8 +34,8 @@ var lastIndexID atomic.Uint64
 // A separator's number is the eight bytes after the prefix that all separators share, big-endian.
 // Data blocks are divided into groups of 32. A search tree has the number of each group's first
 // separator. Each block has a step: the difference between the number of its separator and that of
-// the group's first one. A search finds the group in the tree and counts the smaller steps in it. It
-// compares whole separators only if their numbers equal the key's.
+// the group's first one. A search finds the group in the tree and counts the smaller steps in it.
+// It compares whole separators only if their numbers equal the key's.
 //
 // Everything else about the blocks of a group is in columns of integers, as narrow as the group
 // allows. Most separators consist of the shared prefix, at most eight bytes, and the first trailer
@@ -66,8 +66,8 @@ type indexGroup struct {
 	widths [numColumns]uint8 // bytes per value of each column
 }
 
-// The columns. A separator's remainder is what follows the first eight bytes after the shared prefix
-// in its user key.
+// The columns. A separator's remainder is what follows the first eight bytes after the shared
+// prefix in its user key.
 const (
 	columnLength  = iota // length of the block, minus that of the shortest
 	columnKey            // length of the separator's user key after the shared prefix, at most eight
@@ -298,8 +298,8 @@ func (x *packedIndex) rank(p uint64) (i int, tie bool) {
 	return i + group*indexGroupLen, base+next<<g.shift == p
 }
 
-// count returns how many of the ascending steps are at most step. It has no data-dependent branches,
-// which would often be mispredicted.
+// count returns how many of the ascending steps are at most step. It has no data-dependent
+// branches, which would often be mispredicted.
 func count(steps *[4 * indexGroupLen]byte, step uint32) int {
 	upTo := func(s *[32]byte, i int) uint64 {
 		_, above := bits.Sub64(uint64(step), uint64(binary.LittleEndian.Uint32(s[4*i:])), 0)
@@ -334,8 +334,8 @@ func (x *packedIndex) ties(i int, p uint64) int {
 	return end - i
 }
 
-// findAmong is find among the n separators from i on, whose numbers equal the key's. It does a binary
-// search of the first separators of groups, and then of one group.
+// findAmong is find among the n separators from i on, whose numbers equal the key's. It does a
+// binary search of the first separators of groups, and then of one group.
 func (x *packedIndex) findAmong(i, n int, userKey []byte, trailer uint64) int {
 	var t tiedGroup
 	end := i + n

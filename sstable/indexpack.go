@@ -235,8 +235,8 @@ func (r *rawIndex) packSteps(g *indexGroup, numbers []uint64) {
 	}
 }
 
-// packTrailers sets v to the values of columnTrailer for these trailers, and returns the number that
-// it subtracts from them.
+// packTrailers sets v to the values of columnTrailer for these trailers, and returns the number
+// that it subtracts from them.
 func packTrailers(v, trailers []uint64) (subtracted uint64) {
 	subtracted = math.MaxUint64
 	for _, trailer := range trailers {

@@ -8,8 +8,9 @@ import (
 // IndexPool limits the memory of the indexes of many readers. Beyond the limit it evicts indexes by
 // the clock algorithm, together with their tables' blocks in the cache. A lookup that needs an
 // evicted index reads it again. Small indexes, which save the most reads per byte, have a higher
-// limit than others. The pool never evicts the indexes that LevelDB filters need. The zero IndexPool
-// has no limit and is ready for use. It is safe for concurrent use and must not be copied.
+// limit than others. The pool never evicts the indexes that LevelDB filters need. The zero
+// IndexPool has no limit and is ready for use. It is safe for concurrent use and must not be
+// copied.
 type IndexPool struct {
 	limit atomic.Int64 // bytes; 0: none
 	held  atomic.Int64 // bytes; written under mu
@@ -139,7 +140,8 @@ func (p *IndexPool) unlink(x *index) {
 	n.reader = nil
 }
 
-// over reports whether there may be an index other than keep that is beyond its limit. REQUIRES: mu.
+// over reports whether there may be an index other than keep that is beyond its limit. REQUIRES:
+// mu.
 func (p *IndexPool) over(keep *index) bool {
 	large := p.large
 	if keep != nil && keep.held.at >= 0 {

@@ -83,8 +83,8 @@ type backEntry struct {
 var _ base.Iterator = (*Iter)(nil)
 
 // An iterator that moves forward reads several data blocks at once: first minReadahead bytes, then
-// twice as much each time, up to 1/readaheadShare of the table. So a compaction of many small tables
-// needs little memory, and large tables are read in large requests.
+// twice as much each time, up to 1/readaheadShare of the table. So a compaction of many small
+// tables needs little memory, and large tables are read in large requests.
 const (
 	minReadahead   = 16 << 10
 	mostOfSmall    = 64 << 10  // the maximum for tables of up to 2 MiB

@@ -198,8 +198,8 @@ func levelDBHash(b []byte, signed bool) uint32 {
 	return h ^ h>>24
 }
 
-// openLevelDBFilter loads the LevelDB filters of a table without a usable filter of sift. They cannot
-// be loaded in part. If they are damaged, it returns a corruption error.
+// openLevelDBFilter loads the LevelDB filters of a table without a usable filter of sift. They
+// cannot be loaded in part. If they are damaged, it returns a corruption error.
 func (r *Reader) openLevelDBFilter(family string, h Handle, o *ReaderOptions) error {
 	unknown := func(cause error) error {
 		r.filterFamily, r.filterState = family, FilterUnknown

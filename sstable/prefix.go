@@ -155,8 +155,8 @@ func prefixerNamed(name string) Prefixer {
 	return p
 }
 
-// prefixesFrom calls f with the prefixes of a key. If p is an EachPrefix, it skips prefixes of up to
-// n bytes.
+// prefixesFrom calls f with the prefixes of a key. If p is an EachPrefix, it skips prefixes of up
+// to n bytes.
 func prefixesFrom(n int, p Prefixer, key []byte, f func(prefix []byte)) {
 	if each, ok := p.(eachPrefix); ok {
 		each.from(n, key, f)
@@ -193,8 +193,9 @@ func (w *Writer) addPrefixes(userKey []byte) {
 	})
 }
 
-// PrefixFilter returns the name of the Prefixer whose prefixes the table's filter contains, or "" if
-// it contains none. For such a prefix MayContain reports false only if no key of the table has it.
+// PrefixFilter returns the name of the Prefixer whose prefixes the table's filter contains, or ""
+// if it contains none. For such a prefix MayContain reports false only if no key of the table has
+// it.
 func (r *Reader) PrefixFilter() string {
 	if r.props == nil {
 		return ""

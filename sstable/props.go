@@ -49,8 +49,8 @@ import (
 // Tables with another comparator, or with a nonzero value of RocksDB's property for a global
 // sequence number, are not supported. If RocksDB's whole-key filtering property is 0, the filter
 // contains only prefixes of keys, and is not used. Nor is it used if that property is missing and
-// rocksdb.compression_options is there, as in tables of pebble v2. The checksums tie the filters to the table: an
-// intact filter block of another table would exclude keys.
+// rocksdb.compression_options is there, as in tables of pebble v2. The checksums tie the filters to
+// the table: an intact filter block of another table would exclude keys.
 //
 // The entry sift.seq.max = 300 is
 //

@@ -289,7 +289,7 @@ func boundedNames(blockLen int, fn func(key, value []byte) error) func(key, valu
 // Get returns the newest entry of the user key with a sequence number of at most seq, which may be
 // math.MaxUint64. A tombstone counts as found: its kind is KindDelete and its value empty. Get
 // does not probe the filter. The value remains valid and must not be modified. A lookup in a
-// cached block does not allocate.
+// cached block does not allocate unless keys are long.
 func (r *Reader) Get(userKey []byte, seq uint64) (value []byte, kind Kind, entrySeq uint64, found bool, err error) {
 	var buf Buffer
 	value, kind, entrySeq, found, err = r.GetIn(&buf, userKey, seq)
@@ -332,8 +332,8 @@ func (r *Reader) GetIn(buf *Buffer, userKey []byte, seq uint64) (value []byte, k
 	return nil, 0, 0, false, nil
 }
 
-// targetTrailer returns the trailer to search for: it sorts before those of all entries with a sequence
-// number of at most seq, including those of unknown kinds, so that lookup reports these.
+// targetTrailer returns the trailer to search for: it sorts before those of all entries with a
+// sequence number of at most seq, including those of unknown kinds, so that lookup reports these.
 func targetTrailer(seq uint64) uint64 {
 	if seq >= base.MaxSequence {
 		return firstTrailer // as in separators: a larger one would make lookups read the block before

@@ -111,8 +111,8 @@ func decodeSnappy(dst, src []byte) error {
 }
 
 // maxElement is the maximum number of bytes that decodeFast reads or writes for an element, without
-// the tag: 64, plus the 15 by which the last copy of 16 may exceed them, plus one so that no pointer
-// ever points past the end of its object, which the garbage collector does not allow.
+// the tag: 64, plus the 15 by which the last copy of 16 may exceed them, plus one so that no
+// pointer ever points past the end of its object, which the garbage collector does not allow.
 const maxElement = 64 + 16
 
 // decodeFast decodes elements from src[s:] into dst[d:], up to an element that it does not handle:

@@ -76,7 +76,7 @@ type FilterState uint8
 const (
 	FilterNone    FilterState = iota // the table has no filter
 	FilterOK                         // no damage is known
-	FilterDamaged                    // the filter, or a part of it, is damaged
+	FilterDamaged                    // the filter, or a unit of it, is damaged
 	FilterUnknown                    // no policy has its family and secret, or it cannot be used for another reason
 	FilterIgnored                    // ReaderOptions.IgnoreFilter is set
 )
@@ -153,8 +153,8 @@ func (r *Reader) FilterUnits() []int64 {
 	return units
 }
 
-// mayLackKeys reports whether the filter may contain only prefixes of keys. pebble v2 can write such
-// filters, and does not record which ones.
+// mayLackKeys reports whether the filter may contain only prefixes of keys. pebble v2 can write
+// such filters, and does not record which ones.
 func (p *Properties) mayLackKeys() bool {
 	if p.wholeKeys == "" {
 		return p.engine
@@ -289,8 +289,8 @@ func isFurtherUnit(meta []MetaBlock, name string) bool {
 	return ok
 }
 
-// opener returns the function that opens filters of a family, or nil. Of several policies it uses the
-// first, or the first that has the secret of a keyed filter.
+// opener returns the function that opens filters of a family, or nil. Of several policies it uses
+// the first, or the first that has the secret of a keyed filter.
 func opener(family string, policies []filter.Policy) func([][]byte) (filter.Reader, error) {
 	var fit []filter.Policy
 	for _, p := range policies {

@@ -502,8 +502,8 @@ func TestGarbageOfNewPool(t *testing.T) {
 	}
 }
 
-// TestLastOfLongSharedKeys checks that going back in a block of many keys that share a long beginning
-// does not copy all of them.
+// TestLastOfLongSharedKeys checks that going back in a block of many keys that share a long
+// beginning does not copy all of them.
 func TestLastOfLongSharedKeys(t *testing.T) {
 	const n = 1_000_000 // copying takes 1 TB
 	key := append(bytes.Repeat([]byte{'k'}, 1<<20), 1, 1, 0, 0, 0, 0, 0, 0)

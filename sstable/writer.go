@@ -213,8 +213,9 @@ func (w *Writer) addIndexEntry(separator []byte) {
 	w.pending = false
 }
 
-// appendSeparator appends a short internal key s such that last <= s, and s is before every internal
-// key of the user key next and of larger ones, or s is last if next is the user key of last.
+// appendSeparator appends a short internal key s such that last <= s, and s is before every
+// internal key of the user key next and of larger ones, or s is last if next is the user key of
+// last.
 func appendSeparator(dst, last, next []byte) []byte {
 	user := base.UserKey(last)
 	start := len(dst)
@@ -268,8 +269,8 @@ func (w *Writer) write(b []byte) error {
 }
 
 // EstimatedBytes returns the size of the data blocks so far, including the uncompressed size of the
-// unfinished one, or the memory that reading the index takes, if that is more: long keys may compress
-// well.
+// unfinished one, or the memory that reading the index takes, if that is more: long keys may
+// compress well.
 func (w *Writer) EstimatedBytes() int64 {
 	n := int64(w.offset)
 	if !w.data.empty() {

@@ -79,7 +79,7 @@ func (d *badgerDB) NewIter() (Iter, error) {
 	return &badgerIter{txn: d.db.NewTransaction(false)}, nil
 }
 
-func (d *badgerDB) Settle() error {
+func (d *badgerDB) Quiesce() error {
 	return waitQuiesced(func() (int64, bool) {
 		var sum int64
 		for _, l := range d.db.Levels() {

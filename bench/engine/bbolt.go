@@ -18,7 +18,7 @@ func init() {
 			{"", "a transaction for each Get"},
 			{oneTxn, "one read transaction for all Gets"},
 		},
-		Terms:      "A B+tree in one memory-mapped file: no log, no compression, no filter, no cache besides the page cache, no background work. Writes in transactions of --txn_batch; NoSync and NoFreelistSync unless --sync. Each commit writes every changed page; the dirtied pages of the page cache are counted as written, a page once until it reaches the disk. It has no compaction: compacted is the same state as settled.",
+		Terms:      "A B+tree in one memory-mapped file: no log, no compression, no filter, no cache besides the page cache, no background work. Writes in transactions of --txn_batch; NoSync and NoFreelistSync unless --sync. Each commit writes every changed page; the dirtied pages of the page cache are counted as written, a page once until it reaches the disk. It has no compaction: compacted is the same state as quiesced.",
 		PageWrites: true,
 		Open:       openBolt,
 	})
@@ -75,7 +75,7 @@ func (d *boltDB) NewIter() (Iter, error) {
 	return &boltIter{tx: tx, c: tx.Bucket(boltBucket).Cursor()}, nil
 }
 
-func (d *boltDB) Settle() error { return nil }
+func (d *boltDB) Quiesce() error { return nil }
 
 func (d *boltDB) Flush() error { return nil }
 

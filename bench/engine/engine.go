@@ -117,9 +117,9 @@ type DB interface {
 	NewWriter() (Writer, error)
 	// NewIter returns an iterator for one goroutine.
 	NewIter() (Iter, error)
-	// Settle flushes the memtable, where the store has a call for it, and returns when
+	// Quiesce flushes the memtable, where the store has a call for it, and returns when
 	// background work has quiesced.
-	Settle() error
+	Quiesce() error
 	// Flush writes the memtable to a table. It may return ErrUnsupported.
 	Flush() error
 	// Compact compacts everything, or returns ErrUnsupported.

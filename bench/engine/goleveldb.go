@@ -155,7 +155,7 @@ func (d *goLevelDB) NewIter() (Iter, error) {
 	return goLevelDBIter{d.db.NewIterator(nil, nil)}, nil
 }
 
-func (d *goLevelDB) Settle() error {
+func (d *goLevelDB) Quiesce() error {
 	return waitQuiesced(func() (int64, bool) {
 		var s leveldb.DBStats
 		if d.db.Stats(&s) != nil {

@@ -42,7 +42,7 @@ func (d levelDB) NewWriter() (Writer, error) { return levelWriter{d.db}, nil }
 
 func (d levelDB) NewIter() (Iter, error) { return d.db.NewIter(), nil }
 
-func (d levelDB) Settle() error {
+func (d levelDB) Quiesce() error {
 	d.db.Flush()
 	return waitQuiesced(func() (int64, bool) {
 		_, _, written := d.db.Count()

@@ -168,7 +168,7 @@ func (d *pebbleDB) NewIter() (Iter, error) {
 	return pebbleIter{it}, err
 }
 
-func (d *pebbleDB) Settle() error {
+func (d *pebbleDB) Quiesce() error {
 	if err := d.db.Flush(); err != nil {
 		return err
 	}

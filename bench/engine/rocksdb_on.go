@@ -68,7 +68,7 @@ func (d rocksDB) NewWriter() (Writer, error) { return rocksWriter(d), nil }
 
 func (d rocksDB) NewIter() (Iter, error) { return d.db.NewIter(), nil }
 
-func (d rocksDB) Settle() error {
+func (d rocksDB) Quiesce() error {
 	if err := d.db.Flush(); err != nil {
 		return err
 	}

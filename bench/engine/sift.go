@@ -121,7 +121,7 @@ func (d *siftDB) Load(entries iter.Seq2[[]byte, []byte]) error {
 	})
 }
 
-func (d *siftDB) Settle() error {
+func (d *siftDB) Quiesce() error {
 	if err := d.db.Flush(); err != nil {
 		return err
 	}

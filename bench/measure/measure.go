@@ -88,22 +88,5 @@ type machineTime struct {
 	tick        float64 // seconds
 }
 
-// ClockCost returns the cost of reading the clock twice, as for a timed
-// operation.
-func ClockCost() time.Duration {
-	const rounds = 20_000
-	var sum time.Duration
-	start := time.Now()
-	for range rounds {
-		t := time.Now()
-		sum += time.Since(t)
-	}
-	took := time.Since(start)
-	if sum < 0 {
-		return 0
-	}
-	return took / rounds
-}
-
 // CPUTime returns the user and system time of all threads of the process.
 func CPUTime() time.Duration { return cpuTime() }

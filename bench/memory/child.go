@@ -80,7 +80,7 @@ func (t *task) run() (r Result, err error) {
 		}
 		err = t.measure(&r, set, db, func(w *worker) error { return w.fill() })
 		if err == nil {
-			err = db.Settle()
+			err = db.Quiesce()
 		}
 		return r, err
 	}

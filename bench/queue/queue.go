@@ -197,7 +197,7 @@ func (w *worker) fill() error {
 	if err := w.commit(); err != nil {
 		return err
 	}
-	return w.db.Settle()
+	return w.db.Quiesce()
 }
 
 // pop puts a key at the tail and deletes the first one.

@@ -110,5 +110,5 @@ func fill(db engine.DB, set *Set, valueBytes int, rng *rand.Rand) error {
 	if err := w.Close(); err != nil {
 		return err
 	}
-	return db.Settle()
+	return db.Quiesce()
 }

@@ -21,7 +21,7 @@ var goals = []goal{
 	{"readmissing", "", result.CPU, reader{store: "pebble", mode: "prefix"}, 4},
 	{"readmissing", "", result.CPU, reader{store: "pebble"}, 25},
 	{"readmissing", "", result.CPU, reader{store: "goleveldb"}, 10},
-	{"readmissing", settled, result.BlockReads, reader{}, 2},
+	{"readmissing", quiesced, result.BlockReads, reader{}, 2},
 	{"readmissing", compacted, result.BlockReads, reader{}, 1.2},
 	{"readrandom", "", result.CPU, reader{store: "leveldb"}, 1.3},
 	{"seekrandom", "", result.CPU, reader{store: "leveldb"}, 1},
@@ -106,8 +106,8 @@ func timesAsGood(mine, theirs float64, unit string) float64 {
 	return theirs / mine
 }
 
-// level reports whether two stores are level: they differ by no more than ahead, or by less than the
-// passes do.
+// level reports whether two stores are level: they differ by no more than ahead, or by less than
+// the passes do.
 func level(own, other *result.Row, unit string) bool {
 	ratio := timesAsGood(figure(own, unit), figure(other, unit), unit)
 	if math.IsNaN(ratio) {
@@ -117,7 +117,8 @@ func level(own, other *result.Row, unit string) bool {
 	return math.Abs(ratio-1) <= ahead || low < 1 && high > 1
 }
 
-// extremes returns how many times as good own is as other, if the passes differ as much as possible.
+// extremes returns how many times as good own is as other, if the passes differ as much as
+// possible.
 func extremes(own, other result.Summary, unit string) (low, high float64) {
 	return timesAsGood(worstPass(own, unit), bestPass(other, unit), unit), timesAsGood(bestPass(own, unit), worstPass(other, unit), unit)
 }

@@ -190,7 +190,7 @@ func (s source) wastePlot() *Plot {
 		q := point(figure(r, result.FilterBytes)*8/float64(r.Num), reads)
 		q.Text = label(r.Key)
 		l.add(label(result.Key{Store: store + ":" + family, Mode: r.Mode}), q)
-		p.Title = fmt.Sprintf("Wasted reads over filter memory, %s keys, settled", thousands(float64(r.Num)))
+		p.Title = fmt.Sprintf("Wasted reads over filter memory, %s keys, quiesced", thousands(float64(r.Num)))
 	}
 	p.Series = l.sorted()
 	return p
@@ -228,13 +228,13 @@ type column struct{ title, benchmark, state string }
 
 func (s source) costPlot() *Plot {
 	p := &Plot{Name: "absent-cpu", Title: fmt.Sprintf("Processor time of a lookup of an absent key, %s keys", thousands(float64(s.num()))), X: "CPU µs, less is better"}
-	return s.bars(p, s.readers("readmissing", result.CPU, compacted, settled), result.CPU, 1,
-		[]column{{settled, "readmissing", settled}, {compacted, "readmissing", compacted}})
+	return s.bars(p, s.readers("readmissing", result.CPU, compacted, quiesced), result.CPU, 1,
+		[]column{{quiesced, "readmissing", quiesced}, {compacted, "readmissing", compacted}})
 }
 
 func (s source) ratePlot() *Plot {
 	p := &Plot{Name: "throughput", Title: fmt.Sprintf("Lookups a second, %s keys, compacted", thousands(float64(s.num()))), X: "thousand operations a second, more is better"}
-	return s.bars(p, s.readers("readmissing", result.OpsPerSec, compacted, settled), result.OpsPerSec, 1e-3,
+	return s.bars(p, s.readers("readmissing", result.OpsPerSec, compacted, quiesced), result.OpsPerSec, 1e-3,
 		[]column{{"absent keys", "readmissing", compacted}, {"present keys", "readrandom", compacted}})
 }
 
@@ -245,7 +245,7 @@ func (s source) writePlot() *Plot {
 }
 
 func (s source) growthPlot() *Plot {
-	p := &Plot{Name: "growth", Title: "Processor time of a lookup of an absent key as the store grows", X: "keys", Y: "CPU µs", XLog: true, YLog: true, Note: "Random keys, settled."}
+	p := &Plot{Name: "growth", Title: "Processor time of a lookup of an absent key as the store grows", X: "keys", Y: "CPU µs", XLog: true, YLog: true, Note: "Random keys, quiesced."}
 	l := &lines{colors: newColors()}
 	for _, r := range s.f.Rows {
 		if r.Section == "growth" && r.Benchmark == "readmissing" {

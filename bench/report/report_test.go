@@ -45,7 +45,7 @@ func sample() *result.File {
 	for i, who := range []reader{{"sift", ""}, {"sift:ribbon(7)", ""}, {"pebble", ""}, {"pebble", "prefix"}, {"bbolt", "txn"}} {
 		cost := float64(i + 1)
 		for _, b := range []string{"readmissing", "readrandom", "seekrandom", "readseq", "readreverse", "absent-zipf", "absent-mix50", "multimissing"} {
-			for _, state := range []string{"settled", "compacted"} {
+			for _, state := range []string{"quiesced", "compacted"} {
 				r := add(result.Key{Section: "stores", Store: who.store, Mode: who.mode, Benchmark: b, State: state, Num: num}, map[string]float64{
 					result.OpsPerSec: 1e6 / cost, result.EntriesPerS: 1e6, result.CPU: cost, result.P99: 9000, result.BlockReads: 10 * cost,
 					result.FilterBytes: 1250, result.Allocs: cost, result.Probes: 2, result.Peak: 12,
@@ -61,16 +61,16 @@ func sample() *result.File {
 		}
 		for _, b := range []string{"fillrandom", "fillseq", "ycsb-a", "ycsb-f"} {
 			add(result.Key{Section: "stores", Store: who.store, Benchmark: b, Num: num}, map[string]float64{
-				result.OpsPerSec: 2e5 + 1e5*cost, result.SettledPerS: 1e5, result.CPU: cost, result.WriteAmp: 3, result.Space: 90, result.P999: 1e5, result.Peak: 30,
+				result.OpsPerSec: 2e5 + 1e5*cost, result.QuiescedPerS: 1e5, result.CPU: cost, result.WriteAmp: 3, result.Space: 90, result.P999: 1e5, result.Peak: 30,
 			})
 		}
 		add(result.Key{Section: "stores", Store: who.store, Benchmark: "open", State: "compacted", Num: num}, map[string]float64{result.OpenTime: 5})
 		for _, n := range []int{100, 1000} {
-			add(result.Key{Section: "growth", Store: who.store, Benchmark: "readmissing", State: "settled", Num: n}, map[string]float64{result.CPU: cost})
+			add(result.Key{Section: "growth", Store: who.store, Benchmark: "readmissing", State: "quiesced", Num: n}, map[string]float64{result.CPU: cost})
 		}
 	}
 	for i, store := range []string{"sift:none", "sift:bloom(4)", "sift:bloom(10)", "pebble:bloom(10)"} {
-		add(result.Key{Section: "sweep", Store: store, Benchmark: "readmissing", State: "settled", Num: num}, map[string]float64{
+		add(result.Key{Section: "sweep", Store: store, Benchmark: "readmissing", State: "quiesced", Num: num}, map[string]float64{
 			result.BlockReads: 1000 / math.Pow(3, float64(i)), result.FilterBytes: float64(500 * i),
 		})
 	}
@@ -123,7 +123,7 @@ func TestVersus(t *testing.T) {
 	got := Tables(sample())[1].Markdown()
 	for _, want := range []string{
 		"| CPU time per absent key | sift | pebble | bbolt, one transaction |\n",
-		"| settled | 1.00 µs | 3.0× | 5.0× |\n", "| compacted | 1.00 µs | 3.0× | 5.0× |\n",
+		"| quiesced | 1.00 µs | 3.0× | 5.0× |\n", "| compacted | 1.00 µs | 3.0× | 5.0× |\n",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no line %q in\n%s", want, got)
@@ -136,8 +136,8 @@ func TestVersus(t *testing.T) {
 func TestGoals(t *testing.T) {
 	got := Tables(sample())[2].Markdown()
 	for _, want := range []string{
-		"| readmissing, settled | CPU µs | pebble, SeekPrefixGE | 4.00× | 4.00× (the passes differ) |\n",
-		"| readmissing, settled | CPU µs | pebble | 25.0× | 3.00×, missed |\n",
+		"| readmissing, quiesced | CPU µs | pebble, SeekPrefixGE | 4.00× | 4.00× (the passes differ) |\n",
+		"| readmissing, quiesced | CPU µs | pebble | 25.0× | 3.00×, missed |\n",
 		"| readmissing, compacted | block reads / 1,000 | – | at most 1.20 | 10.0, missed |\n",
 		"| fillseq | ops/s | pebble | 1.20× | 0.60×, missed |\n",
 	} {
@@ -165,7 +165,7 @@ func TestAbsentTable(t *testing.T) {
 func TestBehind(t *testing.T) {
 	f := result.New(result.Meta{})
 	add := func(store, mode, benchmark, unit string, v float64) {
-		f.Row(result.Key{Section: "stores", Store: store, Mode: mode, Benchmark: benchmark, State: "settled", Num: 10}).Add(unit, v)
+		f.Row(result.Key{Section: "stores", Store: store, Mode: mode, Benchmark: benchmark, State: "quiesced", Num: 10}).Add(unit, v)
 	}
 	add("sift", "", "seekrandom", result.CPU, 10)
 	add("leveldb", "", "seekrandom", result.CPU, 5)
@@ -182,8 +182,8 @@ func TestBehind(t *testing.T) {
 	add("bbolt", "", "ycsb-a", result.CPU, 1)
 	table := source{f}.behind()
 	want := [][]string{
-		{"seekrandom, settled", "CPU µs", "10.0", "leveldb 2.00×"},
-		{"ycsb-a, settled", "ops/s", "100k", "bbolt 1.50×"},
+		{"seekrandom, quiesced", "CPU µs", "10.0", "leveldb 2.00×"},
+		{"ycsb-a, quiesced", "ops/s", "100k", "bbolt 1.50×"},
 	}
 	if !reflect.DeepEqual(table.Rows, want) {
 		t.Errorf("rows %q, want %q", table.Rows, want)
@@ -222,7 +222,7 @@ func TestBenchstatReads(t *testing.T) {
 				if v, ok := rec.Value(result.CPU); !ok || v != 1 {
 					t.Errorf("%s of the first line is %v, %v", result.CPU, v, ok)
 				}
-				if got := rec.Name.String(); got != "Stores/bench=readmissing/state=settled/store=sift/num=1000" {
+				if got := rec.Name.String(); got != "Stores/bench=readmissing/state=quiesced/store=sift/num=1000" {
 					t.Errorf("name %q", got)
 				}
 			}
@@ -373,8 +373,8 @@ func checkSVG(t *testing.T, plots []*Plot) {
 }
 
 func TestHistogram(t *testing.T) {
-	got := Histogram(&result.Row{Key: result.Key{Store: "sift", Benchmark: "readrandom", State: "settled"}, Bars: []measure.Bar{{From: 64, To: 128, Count: 1}, {From: 128, To: 256, Count: 3}}})
-	want := "\nsift readrandom/settled, nanoseconds per operation, count: 4\n" +
+	got := Histogram(&result.Row{Key: result.Key{Store: "sift", Benchmark: "readrandom", State: "quiesced"}, Bars: []measure.Bar{{From: 64, To: 128, Count: 1}, {From: 128, To: 256, Count: 3}}})
+	want := "\nsift readrandom/quiesced, nanoseconds per operation, count: 4\n" +
 		"[        64,       128 )        1   25.000%   25.000% #####\n" +
 		"[       128,       256 )        3   75.000%  100.000% ###############\n"
 	if got != want {
@@ -414,7 +414,7 @@ func TestPeakIsMaximum(t *testing.T) {
 func TestVersusFastestWay(t *testing.T) {
 	f := result.New(result.Meta{})
 	for who, cpu := range map[string][2]float64{"sift": {1, 1}, "rocksdb": {2, 5}, "rocksdb-mmap": {3, 4}} {
-		for i, state := range []string{settled, compacted} {
+		for i, state := range []string{quiesced, compacted} {
 			f.Row(result.Key{Section: "stores", Store: who, Benchmark: "readmissing", State: state, Num: 10}).Add(result.CPU, cpu[i])
 		}
 	}
@@ -424,11 +424,12 @@ func TestVersusFastestWay(t *testing.T) {
 	}
 }
 
-// TestVersusPartly checks that a way of a store without a figure does not hide one that has a figure.
+// TestVersusPartly checks that a way of a store without a figure does not hide one that has a
+// figure.
 func TestVersusPartly(t *testing.T) {
 	f := result.New(result.Meta{})
 	for who, cpu := range map[string][]float64{"sift": {1, 1}, "rocksdb": {2, 5}, "rocksdb-mmap": {3}} {
-		for i, state := range []string{settled, compacted}[:len(cpu)] {
+		for i, state := range []string{quiesced, compacted}[:len(cpu)] {
 			f.Row(result.Key{Section: "stores", Store: who, Benchmark: "readmissing", State: state, Num: 10}).Add(result.CPU, cpu[i])
 		}
 	}

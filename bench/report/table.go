@@ -181,8 +181,8 @@ func (s source) row(k result.Key) *result.Row {
 	return nil
 }
 
-// figure returns the median of a unit, NaN if r is nil. Of a peak of memory it is the maximum: memory
-// that malloc keeps from an earlier pass does not raise the peak of a later one.
+// figure returns the median of a unit, NaN if r is nil. Of a peak of memory it is the maximum:
+// memory that malloc keeps from an earlier pass does not raise the peak of a later one.
 func figure(r *result.Row, unit string) float64 {
 	if r == nil {
 		return math.NaN()

@@ -36,7 +36,7 @@ func of(table func(kind string) *Table, kind string) func() *Table {
 }
 
 const (
-	settled   = "settled"
+	quiesced  = "quiesced"
 	compacted = "compacted"
 )
 
@@ -44,18 +44,18 @@ func (s source) absent() *Table {
 	t := &Table{
 		Name:  "absent",
 		Title: fmt.Sprintf("Lookups of absent keys between present ones, %s keys", thousands(float64(s.num()))),
-		Header: []string{"store", "settled: ops/s", "CPU µs", "block reads / 1,000",
+		Header: []string{"store", "quiesced: ops/s", "CPU µs", "block reads / 1,000",
 			"compacted: ops/s", "CPU µs", "block reads / 1,000", "filter bytes", "bits/key"},
 	}
-	for _, who := range s.readers("readmissing", result.CPU, compacted, settled) {
+	for _, who := range s.readers("readmissing", result.CPU, compacted, quiesced) {
 		cells := []string{label(result.Key{Store: who.store, Mode: who.mode})}
-		for _, state := range []string{settled, compacted} {
+		for _, state := range []string{quiesced, compacted} {
 			r := s.of(who, "readmissing", state)
 			cells = append(cells, kilo(figure(r, result.OpsPerSec)), Figure(figure(r, result.CPU)), Figure(figure(r, result.BlockReads)))
 		}
 		r := s.of(who, "readmissing", compacted)
 		if r == nil {
-			r = s.of(who, "readmissing", settled)
+			r = s.of(who, "readmissing", quiesced)
 		}
 		bytes := figure(r, result.FilterBytes)
 		t.Rows = append(t.Rows, append(cells, Figure(bytes), Figure(bytes*8/float64(s.num()))))
@@ -73,14 +73,14 @@ func (s source) versus() *Table {
 		Name:   "versus",
 		Title:  fmt.Sprintf("CPU time per lookup of an absent key, as a multiple of sift's, %s keys", thousands(float64(s.num()))),
 		Header: []string{"CPU time per absent key", "sift"},
-		Rows:   [][]string{{settled}, {compacted}},
+		Rows:   [][]string{{quiesced}, {compacted}},
 	}
-	states := []string{settled, compacted}
+	states := []string{quiesced, compacted}
 	own := reader{store: "sift"}
 	for i, state := range states {
 		t.Rows[i] = append(t.Rows[i], Figure(figure(s.of(own, "readmissing", state), result.CPU))+" µs")
 	}
-	readers := s.readers("readmissing", result.CPU, settled)
+	readers := s.readers("readmissing", result.CPU, quiesced)
 	seen := map[string]bool{own.store: true}
 	for _, first := range readers {
 		name, _, _ := strings.Cut(first.store, "-")
@@ -122,15 +122,15 @@ func (s source) present() *Table {
 	t := &Table{
 		Name:   "present",
 		Title:  fmt.Sprintf("Lookups of present keys, %s keys", thousands(float64(s.num()))),
-		Header: []string{"store", "settled: ops/s", "CPU µs", "p99 µs", "compacted: ops/s", "CPU µs", "p99 µs", "allocations"},
+		Header: []string{"store", "quiesced: ops/s", "CPU µs", "p99 µs", "compacted: ops/s", "CPU µs", "p99 µs", "allocations"},
 	}
-	for _, who := range s.readers("readrandom", result.CPU, compacted, settled) {
+	for _, who := range s.readers("readrandom", result.CPU, compacted, quiesced) {
 		cells := []string{label(result.Key{Store: who.store, Mode: who.mode})}
-		for _, state := range []string{settled, compacted} {
+		for _, state := range []string{quiesced, compacted} {
 			r := s.of(who, "readrandom", state)
 			cells = append(cells, kilo(figure(r, result.OpsPerSec)), Figure(figure(r, result.CPU)), Figure(figure(r, result.P99)/1000))
 		}
-		r := s.of(who, "readrandom", settled)
+		r := s.of(who, "readrandom", quiesced)
 		t.Rows = append(t.Rows, append(cells, Figure(figure(r, result.Allocs))))
 	}
 	return t
@@ -140,17 +140,17 @@ func (s source) scans() *Table {
 	t := &Table{
 		Name:   "scans",
 		Title:  "Iterators: seek and read ten more entries; full scans",
-		Header: []string{"store", "seek, settled: CPU µs", "compacted: CPU µs", "scan, compacted: M entries/s", "backward", "scan, settled"},
+		Header: []string{"store", "seek, quiesced: CPU µs", "compacted: CPU µs", "scan, compacted: M entries/s", "backward", "scan, quiesced"},
 	}
-	for _, who := range s.readers("seekrandom", result.CPU, compacted, settled) {
+	for _, who := range s.readers("seekrandom", result.CPU, compacted, quiesced) {
 		scan := func(benchmark, state string) string {
 			return Figure(figure(s.of(who, benchmark, state), result.EntriesPerS) / 1e6)
 		}
 		t.Rows = append(t.Rows, []string{
 			label(result.Key{Store: who.store}),
-			Figure(figure(s.of(who, "seekrandom", settled), result.CPU)),
+			Figure(figure(s.of(who, "seekrandom", quiesced), result.CPU)),
 			Figure(figure(s.of(who, "seekrandom", compacted), result.CPU)),
-			scan("readseq", compacted), scan("readreverse", compacted), scan("readseq", settled),
+			scan("readseq", compacted), scan("readreverse", compacted), scan("readseq", quiesced),
 		})
 	}
 	return t
@@ -160,7 +160,7 @@ func (s source) writes() *Table {
 	t := &Table{
 		Name:   "writes",
 		Title:  fmt.Sprintf("Writes, %s keys, one operation each", thousands(float64(s.num()))),
-		Header: []string{"store", "fillrandom: ops/s", "until settled: ops/s", "CPU µs", "p99.9 µs", "write amplification", "bytes/key on disk", "fillseq: ops/s", "CPU µs", "overwrite: ops/s", "fillsync: ops/s"},
+		Header: []string{"store", "fillrandom: ops/s", "until quiesced: ops/s", "CPU µs", "p99.9 µs", "write amplification", "bytes/key on disk", "fillseq: ops/s", "CPU µs", "overwrite: ops/s", "fillsync: ops/s"},
 	}
 	sustained := len(s.f.Select(func(r *result.Row) bool { return r.Section == "stores" && r.Benchmark == "sustained" })) > 0
 	if sustained {
@@ -185,7 +185,7 @@ func (s source) writes() *Table {
 		}
 		cells := []string{
 			label(result.Key{Store: who.store}),
-			kilo(figure(random, result.OpsPerSec)), kilo(figure(random, result.SettledPerS)), Figure(figure(random, result.CPU)),
+			kilo(figure(random, result.OpsPerSec)), kilo(figure(random, result.QuiescedPerS)), Figure(figure(random, result.CPU)),
 			Figure(figure(random, result.P999) / 1000), Figure(figure(random, result.WriteAmp)), Figure(figure(random, result.Space)),
 			kilo(figure(seq, result.OpsPerSec)), Figure(figure(seq, result.CPU)), rate("overwrite"), rate("fillsync"),
 		}
@@ -212,7 +212,7 @@ func (s source) writes() *Table {
 func (s source) places() *Table {
 	type column struct{ title, benchmark, state string }
 	columns := []column{
-		{"settled", "readmissing", settled}, {"fresh tables on top", "readmissing", "fresh"}, {"compacted", "readmissing", compacted},
+		{"quiesced", "readmissing", quiesced}, {"fresh tables on top", "readmissing", "fresh"}, {"compacted", "readmissing", compacted},
 		{"outside", "absent-outside", compacted}, {"Zipf", "absent-zipf", compacted}, {"in batches", "multimissing", compacted},
 		{"10% present", "absent-mix10", compacted}, {"50%", "absent-mix50", compacted}, {"90%", "absent-mix90", compacted},
 		{"deleted", "absent-deleted", "deleted"},
@@ -227,7 +227,7 @@ func (s source) places() *Table {
 	for _, c := range columns {
 		t.Header = append(t.Header, c.title)
 	}
-	for _, who := range s.readers("readmissing", result.CPU, compacted, settled) {
+	for _, who := range s.readers("readmissing", result.CPU, compacted, quiesced) {
 		if who.mode != "" {
 			continue
 		}
@@ -265,7 +265,7 @@ func (s source) mixed() *Table {
 
 func (s source) memory() *Table {
 	t := &Table{Name: "memory", Title: "Memory, and the time to open", Header: []string{"store", "open ms", "peak MB, writing", "peak MB, reading", "filter MB"}}
-	for _, who := range s.readers("readrandom", result.Peak, compacted, settled) {
+	for _, who := range s.readers("readrandom", result.Peak, compacted, quiesced) {
 		if who.mode != "" {
 			continue
 		}
@@ -277,7 +277,7 @@ func (s source) memory() *Table {
 		}
 		state := compacted
 		if s.of(who, "readrandom", state) == nil {
-			state = settled
+			state = quiesced
 		}
 		t.Rows = append(t.Rows, []string{
 			label(result.Key{Store: who.store}), Figure(figure(open, result.OpenTime)),
@@ -309,7 +309,7 @@ func (s source) growth() *Table {
 	for _, who := range whos {
 		cells := []string{label(result.Key{Store: who.store, Mode: who.mode})}
 		for _, n := range sizes {
-			cells = append(cells, Figure(figure(s.row(result.Key{Section: "growth", Store: who.store, Mode: who.mode, Benchmark: "readmissing", State: settled, Num: n}), result.CPU)))
+			cells = append(cells, Figure(figure(s.row(result.Key{Section: "growth", Store: who.store, Mode: who.mode, Benchmark: "readmissing", State: quiesced, Num: n}), result.CPU)))
 		}
 		t.Rows = append(t.Rows, cells)
 	}

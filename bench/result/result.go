@@ -61,7 +61,7 @@ type Key struct {
 	Mode string `json:"mode,omitempty"`
 	// Benchmark is the workload.
 	Benchmark string `json:"benchmark"`
-	// State is the state of the store (settled, compacted, ...), the kind of keys, or
+	// State is the state of the store (quiesced, compacted, ...), the kind of keys, or
 	// the filter memory.
 	State string `json:"state,omitempty"`
 	// Num is the number of keys stored.

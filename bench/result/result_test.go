@@ -12,7 +12,7 @@ import (
 
 func fileWith(values map[string][]float64) *File {
 	f := New(Meta{Command: "c"})
-	r := f.Row(Key{Section: "stores", Store: "sift", Benchmark: "readmissing", State: "settled", Num: 10})
+	r := f.Row(Key{Section: "stores", Store: "sift", Benchmark: "readmissing", State: "quiesced", Num: 10})
 	for unit, vs := range values {
 		for _, v := range vs {
 			r.Add(unit, v)

@@ -14,7 +14,7 @@ type Unit struct {
 const (
 	OpsPerSec    = "ops/s"
 	EntriesPerS  = "entries/s"
-	SettledPerS  = "settled-ops/s"
+	QuiescedPerS = "quiesced-ops/s"
 	CPU          = "cpu-us/op"
 	P50          = "p50-ns"
 	P99          = "p99-ns"
@@ -60,7 +60,7 @@ const (
 var Units = []Unit{
 	{OpsPerSec, "operations per second", +1},
 	{EntriesPerS, "entries per second", +1},
-	{SettledPerS, "operations per second, background work included", +1},
+	{QuiescedPerS, "operations per second, background work included", +1},
 	{CPU, "CPU time per operation, user and system, all threads, µs", -1},
 	{P50, "median latency, ns", -1},
 	{P99, "99th percentile of latency, ns", -1},

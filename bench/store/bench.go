@@ -34,9 +34,9 @@ type benchmark struct {
 
 // benchmarks lists the workloads, with db_bench's names where it has them.
 var benchmarks = []benchmark{
-	{name: "fillseq", title: "writes in key order", kind: fills, state: "settled", run: runFill},
-	{name: "fillrandom", title: "writes in random order", kind: fills, state: "settled", run: runFill},
-	{name: "fillsync", title: "writes in random order, each waiting for the disk", kind: fills, state: "settled", run: runFill},
+	{name: "fillseq", title: "writes in key order", kind: fills, state: "quiesced", run: runFill},
+	{name: "fillrandom", title: "writes in random order", kind: fills, state: "quiesced", run: runFill},
+	{name: "fillsync", title: "writes in random order, each waiting for the disk", kind: fills, state: "quiesced", run: runFill},
 	{name: "overwrite", title: "overwrites of all keys in random order", kind: writes, run: runOverwrite, state: "overwritten"},
 	{name: "sustained", title: "five overwrites of each key, in random order, each timed", kind: writes, run: runSustained, state: "overwritten"},
 	{name: "freshen", title: "overwrites of one key in fifty, then a flush", kind: writes, run: runFreshen, state: "fresh"},

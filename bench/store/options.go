@@ -76,7 +76,7 @@ func (o *Options) Terms() []string {
 		fmt.Sprintf("%d thread(s). Before a reading benchmark, background work has ended, the store has been reopened, its files are in the page cache, and the same work has run for a while unmeasured.", o.Threads),
 		fmt.Sprintf("%d round(s), each starting with empty stores; in each, the stores take turns benchmark by benchmark (A B C A B C ...); reading benchmarks run %d time(s) per round, also in turns. Figures are medians, with minimum and maximum.", o.Rounds, max(1, o.Passes)),
 		fmt.Sprintf("CPU time is user and system time of the whole process, background work and garbage collection included; for writes, until the background work has ended. One operation in %d is timed.", o.TimeEvery),
-		"settled: after all writes and the compactions that they caused; compacted: after a manual full compaction; fresh: settled, then one key in fifty overwritten and flushed.",
+		"quiesced: after all writes and the compactions that they caused; compacted: after a manual full compaction; fresh: quiesced, then one key in fifty overwritten and flushed.",
 	}
 }
 

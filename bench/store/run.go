@@ -152,7 +152,7 @@ func Sweep(o *Options, file *result.File) error {
 			if err := fill.run(s, fill); err != nil {
 				return err
 			}
-			s.state = "settled"
+			s.state = "quiesced"
 			if err := s.prepare(); err != nil {
 				return err
 			}
@@ -198,7 +198,7 @@ func Growth(o *Options, sizes []int, file *result.File) error {
 			if err := s.write(fill, len(order), order); err != nil {
 				return err
 			}
-			s.state = "settled"
+			s.state = "quiesced"
 			if err := s.prepare(); err != nil {
 				return err
 			}

@@ -67,7 +67,7 @@ func (s *session) prepare() error {
 	if err := s.open(s.config()); err != nil {
 		return err
 	}
-	if err := s.db.Settle(); err != nil {
+	if err := s.db.Quiesce(); err != nil {
 		return err
 	}
 	if err := warmFiles(s.dir()); err != nil {

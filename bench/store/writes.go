@@ -83,7 +83,7 @@ func runSustained(s *session, b *benchmark) error {
 		}
 	}
 	cost := start.Since()
-	if err := s.db.Settle(); err != nil {
+	if err := s.db.Quiesce(); err != nil {
 		return err
 	}
 	g.note(s.key(b, ""), sustainedTimes*len(order), cost, g.from.Since(), c)
@@ -145,14 +145,14 @@ func (s *session) write(b *benchmark, n int, order []uint32) error {
 		freeKeys() // each store has copied what it keeps
 		freeValues()
 	}
-	if err := s.db.Settle(); err != nil {
+	if err := s.db.Quiesce(); err != nil {
 		return err
 	}
 	total := g.from.Since()
 	k := s.key(b, "")
 	g.note(k, n, cost, total, c)
 	row := s.file.Row(k)
-	row.Add(result.SettledPerS, float64(n)/total.Elapsed.Seconds())
+	row.Add(result.QuiescedPerS, float64(n)/total.Elapsed.Seconds())
 	if total.IO.Known {
 		written := total.IO.WriteBytes + mapped() - mappedBefore
 		if s.spec.PageWrites && total.IO.DirtyBytes > 0 {
@@ -189,7 +189,7 @@ func runDelete(s *session, b *benchmark) error {
 	if err != nil {
 		return err
 	}
-	if err := s.db.Settle(); err != nil {
+	if err := s.db.Quiesce(); err != nil {
 		return err
 	}
 	g.note(s.key(b, ""), keys.Len(), cost, g.from.Since(), nil)
@@ -211,7 +211,7 @@ func runCompact(s *session, b *benchmark) error {
 		return err
 	}
 	cost := start.Since()
-	if err := s.db.Settle(); err != nil {
+	if err := s.db.Quiesce(); err != nil {
 		return err
 	}
 	k := s.key(b, "")

@@ -42,8 +42,8 @@ func TestDropTwice(t *testing.T) {
 	}
 }
 
-// TestAddedAfter: a replica that was removed and added again counts as added, even if it has applied
-// neither.
+// TestAddedAfter: a replica that was removed and added again counts as added, even if it has
+// applied neither.
 func TestAddedAfter(t *testing.T) {
 	hold := make(chan struct{})
 	var nodes [2]*cluster.Node

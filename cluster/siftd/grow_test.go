@@ -165,9 +165,9 @@ func spreadOf(n map[string]int) int {
 	return high - low
 }
 
-// TestMoved: to clients that use it directly, a node replies MOVED with the leader's address for keys
-// whose group it does not lead, and CROSSSLOT for keys in several slots. DBSIZE counts the keys of
-// the groups that it leads.
+// TestMoved: to clients that use it directly, a node replies MOVED with the leader's address for
+// keys whose group it does not lead, and CROSSSLOT for keys in several slots. DBSIZE counts the
+// keys of the groups that it leads.
 func TestMoved(t *testing.T) {
 	redis.SetLogger(silent{})
 	g := newNodes(t, 3, Shape{4, 2})

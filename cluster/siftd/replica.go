@@ -174,9 +174,9 @@ func (r *replica) serveOnce() (stop bool, err error) {
 	defer release()
 	s, err := serve.New(db, serve.Config{Front: r.n.front, Group: g, Leads: g.leads, Shard: r.shard})
 	if err != nil {
-		// Retrying helps only if a write has failed, because the node has lost its leadership, or for
-		// lack of descriptors or memory. While a leader retries, nobody serves the group, and another
-		// node may be able to lead.
+		// Retrying helps only if a write has failed, because the node has lost its leadership, or
+		// for lack of descriptors or memory. While a leader retries, nobody serves the group, and
+		// another node may be able to lead.
 		select {
 		case <-g.lost:
 			return false, err

@@ -96,7 +96,7 @@ func (g *nodes) waitPlaced(c *redis.ClusterClient, want int) {
 	g.t.Helper()
 	var err error
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if err = c.Set(g.t.Context(), "settled", 1, 0).Err(); err == nil {
+		if err = c.Set(g.t.Context(), "quiesced", 1, 0).Err(); err == nil {
 			if err = g.checkPlaced(c, want); err == nil {
 				return
 			}

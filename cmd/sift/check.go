@@ -65,8 +65,8 @@ func (c *checkCmd) Run(e *env) error {
 	return err
 }
 
-// counted reports which counts of a complete check are known: those of the filters, of the logs, and
-// of the entries and keys. A fault can keep Check from counting them, which leaves 0.
+// counted reports which counts of a complete check are known: those of the filters, of the logs,
+// and of the entries and keys. A fault can keep Check from counting them, which leaves 0.
 func counted(r *sift.CheckReport) (filters, logs, contents bool) {
 	none := r.Faults == 0
 	return none || r.Filters > 0 || r.FilterlessBytes > 0, none || r.Logs > 0, none || r.Entries > 0

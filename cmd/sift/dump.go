@@ -21,11 +21,11 @@ type dumpCmd struct {
 func (dumpCmd) Help() string {
 	return `Prints what one file of a database contains, even if the database cannot be opened. For
 a table it prints the blocks, the properties and the filter; for a log, the records, each a batch
-of writes or a sync mark, and how the log ends; for a MANIFEST, the edits and the tables that they
+of writes or a durability marker, and how the log ends; for a MANIFEST, the edits and the tables that they
 result in. Damage is reported where it is found, and the exit status is then 3.
 
 With --json each line is an object. Its field "type" is one of file, block, entry, property,
-filter; batch, sync mark, bad record, end, totals; edit, bad edit, table, end.
+filter; batch, durability marker, bad record, end, totals; edit, bad edit, table, end.
 
 Examples:
 

@@ -65,7 +65,7 @@ type tableFilterJSON struct {
 
 // recordJSON is a record of a log.
 type recordJSON struct {
-	Type    string  `json:"type"` // batch, sync mark, bad record
+	Type    string  `json:"type"` // batch, durability marker, bad record
 	Offset  int64   `json:"offset"`
 	Bytes   int     `json:"bytes"`
 	First   *uint64 `json:"first,omitempty"` // sequence numbers
@@ -87,14 +87,14 @@ type endJSON struct {
 
 // totalsJSON holds the totals of a log.
 type totalsJSON struct {
-	Type      string  `json:"type"` // totals
-	Records   uint64  `json:"records"`
-	SyncMarks uint64  `json:"syncMarks"`
-	Batches   uint64  `json:"batches"`
-	Puts      uint64  `json:"puts"`
-	Deletes   uint64  `json:"deletes"`
-	First     *uint64 `json:"first,omitempty"` // sequence numbers
-	Last      *uint64 `json:"last,omitempty"`
+	Type              string  `json:"type"` // totals
+	Records           uint64  `json:"records"`
+	DurabilityMarkers uint64  `json:"durabilityMarkers"`
+	Batches           uint64  `json:"batches"`
+	Puts              uint64  `json:"puts"`
+	Deletes           uint64  `json:"deletes"`
+	First             *uint64 `json:"first,omitempty"` // sequence numbers
+	Last              *uint64 `json:"last,omitempty"`
 }
 
 // editJSON is an edit of a MANIFEST.

@@ -12,11 +12,11 @@ import (
 
 // logTotals adds up the records of a log.
 type logTotals struct {
-	bySift                  bool // the log begins with an empty batch, so sift wrote it
-	records, marks, batches uint64
-	puts, deletes           uint64
-	first, last             uint64 // sequence numbers, if there are batches
-	next                    uint64 // the sequence number that follows the records
+	bySift                    bool // the log begins with an empty batch, so sift wrote it
+	records, markers, batches uint64
+	puts, deletes             uint64
+	first, last               uint64 // sequence numbers, if there are batches
+	next                      uint64 // the sequence number that follows the records
 }
 
 // log prints the records of a log.
@@ -47,14 +47,14 @@ func (d *dumper) log() error {
 
 // totals prints the totals of a log.
 func (d *dumper) totals(t *logTotals) error {
-	j := totalsJSON{Type: "totals", Records: t.records, SyncMarks: t.marks, Batches: t.batches, Puts: t.puts, Deletes: t.deletes}
-	line := fmt.Sprintf("%s: %s, %s with %s and %s", amount(t.records, "record"), amount(t.marks, "sync mark"),
+	j := totalsJSON{Type: "totals", Records: t.records, DurabilityMarkers: t.markers, Batches: t.batches, Puts: t.puts, Deletes: t.deletes}
+	line := fmt.Sprintf("%s: %s, %s with %s and %s", amount(t.records, "record"), amount(t.markers, "durability marker"),
 		amount(t.batches, "batch"), amount(t.puts, "put"), amount(t.deletes, "delete"))
 	if t.batches > 0 {
 		j.First, j.Last = &t.first, &t.last
 		line += ", sequence " + rangeText(t.first, t.last)
 	}
-	if other := t.records - t.marks - t.batches; other > 0 {
+	if other := t.records - t.markers - t.batches; other > 0 {
 		line += fmt.Sprintf("; %s not readable as a batch", count(other))
 	}
 	return d.show(j, "\n%s\n", line)
@@ -110,9 +110,9 @@ func (d *dumper) tailDamaged(in *record.Reader, t *logTotals) (damaged bool, err
 		return false, nil
 	}
 	next := t.next
-	if t.batches == 0 && t.marks <= 1 { // at most the header
-		// The number of the first batch, which is bad, is unknown, but below that of the next one. A
-		// lower mark may prove only that the previous log was on disk.
+	if t.batches == 0 && t.markers <= 1 { // at most the header
+		// The number of the first batch, which is bad, is unknown, but below that of the next one.
+		// A lower marker may prove only that the previous log was on disk.
 		err := in.Salvage(func(payload []byte, _ int64) bool {
 			first, n, err := wal.DecodeBatch(payload, nil)
 			if err != nil || n == 0 {
@@ -140,19 +140,19 @@ func cause(err error, offset int64) error {
 	return err
 }
 
-// batch prints one record of a log: a batch of writes or a sync mark.
+// batch prints one record of a log: a batch of writes or a durability marker.
 func (d *dumper) batch(payload []byte, offset int64, t *logTotals) error {
 	t.records++
 	c := base.NewCursor(payload)
 	first, n := c.Uint64(), c.Uint32()
 	if c.Err() == nil && n == 0 && c.Len() == 0 {
-		t.marks++
+		t.markers++
 		t.next = max(t.next, first)
 		if t.records == 1 {
 			t.bySift = true
 		}
-		return d.show(recordJSON{Type: "sync mark", Offset: offset, Bytes: len(payload), First: &first},
-			"%10d %9d  %-21d  sync mark\n", offset, len(payload), first)
+		return d.show(recordJSON{Type: "durability marker", Offset: offset, Bytes: len(payload), First: &first},
+			"%10d %9d  %-21d  durability marker\n", offset, len(payload), first)
 	}
 	var puts, deletes uint64
 	err := eachOperation(c, func(op operation) error {
@@ -215,9 +215,9 @@ type operation struct {
 	key, value []byte
 }
 
-// eachOperation calls fn with each operation of a batch, until fn returns an error, which it returns.
-// c has already read the header. The operations are not collected: they take up to 28 times as much
-// memory as the batch.
+// eachOperation calls fn with each operation of a batch, until fn returns an error, which it
+// returns. c has already read the header. The operations are not collected: they take up to 28
+// times as much memory as the batch.
 func eachOperation(c base.Cursor, fn func(operation) error) error {
 	if c.Err() != nil {
 		return fmt.Errorf("header %w", c.Err())

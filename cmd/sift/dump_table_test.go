@@ -116,8 +116,8 @@ func TestDumpUnsupportedTable(t *testing.T) {
 	}
 }
 
-// TestDumpUnknownKind checks that an entry that sift cannot read, in a block with a valid checksum, is
-// reported by dump and by browse, and that the entries of the next block do not take its place.
+// TestDumpUnknownKind checks that an entry that sift cannot read, in a block with a valid checksum,
+// is reported by dump and by browse, and that the entries of the next block do not take its place.
 func TestDumpUnknownKind(t *testing.T) {
 	path := tableFile(t, filter.None())
 	table, err := os.ReadFile(path)

@@ -89,7 +89,7 @@ func TestDumpLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data[30] ^= 1 // in the second record, which was on disk when the mark was written
+	data[30] ^= 1 // in the second record, which was on disk when the marker was written
 	if err := os.WriteFile(path, data, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestDumpManifest(t *testing.T) {
 	}
 }
 
-// TestDumpLogInValue: a mark of an older log in the value of an unfinished batch proves nothing.
+// TestDumpLogInValue: a marker of an older log in the value of an unfinished batch proves nothing.
 func TestDumpLogInValue(t *testing.T) {
 	old, _ := logFile(t, batchRecord(5, 0, ""))
 	value, err := os.ReadFile(old)
@@ -153,9 +153,9 @@ func TestDumpLogInValue(t *testing.T) {
 	}
 }
 
-// TestDumpMarkOfPreviousLog: a mark that proves only that the previous log was on disk, number 5, is
-// no proof for record 6. Open judges likewise.
-func TestDumpMarkOfPreviousLog(t *testing.T) {
+// TestDumpMarkerOfPreviousLog: a marker that proves only that the previous log was on disk, number
+// 5, is no proof for record 6. Open judges likewise.
+func TestDumpMarkerOfPreviousLog(t *testing.T) {
 	header, bad := batchRecord(1, 0, ""), batchRecord(6, 1, "\x01\x01a\x01x") // created ahead, at sequence 1
 	path, _ := logFile(t, header, bad, batchRecord(5, 0, ""), batchRecord(7, 1, "\x01\x01b\x01y"))
 	data, err := os.ReadFile(path)
@@ -197,7 +197,7 @@ func TestDumpLogTails(t *testing.T) {
 		{"zeros, sift", [][]byte{header, first, last}, zero, statusOK, "zeros", "clean: the last 24 bytes of the file are zeros"},
 		{"flipped", [][]byte{first, last}, flip, statusFailed, "damaged", "damaged: no valid record in the last 24 bytes of the file: checksum mismatch"},
 		{"flipped, sift", [][]byte{header, first, last}, flip, statusOK, "torn", "torn: no valid record in the last 24 bytes of the file: checksum mismatch"},
-		{"a flipped mark, not at the beginning", [][]byte{first, header}, flip, statusFailed, "damaged", "damaged: no valid record"},
+		{"a flipped marker, not at the beginning", [][]byte{first, header}, flip, statusFailed, "damaged", "damaged: no valid record"},
 		{"a flipped header alone", [][]byte{header}, flip, statusOK, "torn", "torn: no valid record"},
 	} {
 		path, size := logFile(t, c.records...)
@@ -220,8 +220,8 @@ func TestDumpLogTails(t *testing.T) {
 	}
 }
 
-// TestDumpLogDamageBefore: in a log of sift, only a sync mark after a bad record proves that the
-// record was on disk.
+// TestDumpLogDamageBefore: in a log of sift, only a durability marker after a bad record proves
+// that the record was on disk.
 func TestDumpLogDamageBefore(t *testing.T) {
 	header, first, second := batchRecord(1, 0, ""), batchRecord(1, 1, "\x01\x01a\x01x"), batchRecord(2, 1, "\x01\x01b\x01y")
 	for _, c := range []struct {
@@ -284,7 +284,8 @@ func TestDumpOnlyFiles(t *testing.T) {
 	}
 }
 
-// TestDumpDenseLog checks that a log of many tiny operations takes memory in proportion to its size.
+// TestDumpDenseLog checks that a log of many tiny operations takes memory in proportion to its
+// size.
 func TestDumpDenseLog(t *testing.T) {
 	const n = 4 << 20
 	path, size := logFile(t, batchRecord(1, n, strings.Repeat("\x00\x00", n)))

@@ -127,8 +127,8 @@ func TestFilterLiveOthersFiles(t *testing.T) {
 	}
 }
 
-// TestFilterLiveFull: a filter whose bits are all set has no estimate of its number of elements. The
-// output says so instead of printing a number.
+// TestFilterLiveFull: a filter whose bits are all set has no estimate of its number of elements.
+// The output says so instead of printing a number.
 func TestFilterLiveFull(t *testing.T) {
 	for _, filter := range []string{
 		"bloom(items=10,fpr=0.1)", "bloom(items=10,fpr=0.1,scheme=blocked)", "counting(items=10,fpr=0.1)", "dedup(items=10,fpr=0.1)",

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestFilterPlanReadsPerLookup: filter plan prints block reads per lookup, which exceed 1 if a lookup
-// reads several tables.
+// TestFilterPlanReadsPerLookup: filter plan prints block reads per lookup, which exceed 1 if a
+// lookup reads several tables.
 func TestFilterPlanReadsPerLookup(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "db")
 	for part := range 2 {

@@ -31,7 +31,8 @@ func TestJSON(t *testing.T) {
 	if out := mustSift(t, "", "get", "--json", db, `b<&>\xff`); out != `{"key":"b<&>\\xff","value":"\\x00"}`+"\n" {
 		t.Errorf("get prints %s", out)
 	}
-	// The key is printed as scan prints it, however it was given: JSON has no other bytes than UTF-8.
+	// The key is printed as scan prints it, however it was given: JSON has no other bytes than
+	// UTF-8.
 	if out := mustSift(t, "", "get", "--json", db, "\\x62<&>\xff"); out != `{"key":"b<&>\\xff","value":"\\x00"}`+"\n" {
 		t.Errorf("get of a key in another form prints %s", out)
 	}
@@ -172,13 +173,13 @@ func TestDumpJSON(t *testing.T) {
 	path, _ := logFile(t, batchRecord(1, 0, ""), batchRecord(1, 2, "\x01\x01a\x02x\xff\x00\x01b"), []byte("no batch"))
 	r := runSift(t, "", "dump", "--json", "--entries", path)
 	want := `{"type":"file","kind":"log","path":` + quoted(path) + `,"bytes":62}
-{"type":"sync mark","offset":0,"bytes":12,"first":1}
+{"type":"durability marker","offset":0,"bytes":12,"first":1}
 {"type":"batch","offset":19,"bytes":21,"first":1,"last":2,"puts":1,"deletes":1}
 {"type":"entry","key":"a","sequence":1,"kind":"put","value":"x\\xff"}
 {"type":"entry","key":"b","sequence":2,"kind":"delete"}
 {"type":"bad record","offset":47,"bytes":8,"error":"header ends too early"}
 {"type":"end","kind":"clean","offset":62}
-{"type":"totals","records":3,"syncMarks":1,"batches":1,"puts":1,"deletes":1,"first":1,"last":2}
+{"type":"totals","records":3,"durabilityMarkers":1,"batches":1,"puts":1,"deletes":1,"first":1,"last":2}
 `
 	if r.status != statusFailed || r.out != want {
 		t.Errorf("dump of a log: status %d, prints\n%s\nwant\n%s", r.status, r.out, want)

@@ -268,7 +268,8 @@ func TestBatchOfManyRanges(t *testing.T) {
 	}
 }
 
-// TestCanceledCheckJSON checks that an interrupted check prints the faults found so far as JSON, too.
+// TestCanceledCheckJSON checks that an interrupted check prints the faults found so far as JSON,
+// too.
 func TestCanceledCheckJSON(t *testing.T) {
 	db := filepath.Join(t.TempDir(), "db")
 	mustSift(t, lines(5000), "load", db)

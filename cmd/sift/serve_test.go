@@ -50,8 +50,8 @@ func startServe(t *testing.T, args ...string) (cmd *exec.Cmd, addr, status strin
 	return cmd, addr, status
 }
 
-// TestServe: sift serve applies its flags, and after an interrupt and a restart, what was written is
-// still there.
+// TestServe: sift serve applies its flags, and after an interrupt and a restart, what was written
+// is still there.
 func TestServe(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("a process cannot interrupt another one here")

@@ -192,7 +192,8 @@ func TestShardedRotating(t *testing.T) {
 	}
 }
 
-// TestShardedKeepsClocks checks that shards that are read keep the clock of those that they replace.
+// TestShardedKeepsClocks checks that shards that are read keep the clock of those that they
+// replace.
 func TestShardedKeepsClocks(t *testing.T) {
 	now := func() time.Time { return time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC) }
 	for _, text := range []string{

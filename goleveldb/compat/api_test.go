@@ -63,9 +63,9 @@ func incompatible(t *testing.T, old, new map[string]*packages.Package) (list []s
 	return list, names
 }
 
-// TestAPI checks that a program that compiles with goleveldb compiles with the module. Compared with
-// the last version, nothing may be missing or incompatible; compared with the first version, only
-// what the last one changed as well.
+// TestAPI checks that a program that compiles with goleveldb compiles with the module. Compared
+// with the last version, nothing may be missing or incompatible; compared with the first version,
+// only what the last one changed as well.
 func TestAPI(t *testing.T) {
 	proxy(t)
 	last, ours := load(t, lastVersion, false), load(t, lastVersion, true)

@@ -120,8 +120,8 @@ func TestStorage(t *testing.T) {
 	}
 }
 
-// TestReadOnlyStorage checks that a database in a storage that was opened read-only, whose directory
-// other processes may have open as well, can only be opened read-only.
+// TestReadOnlyStorage checks that a database in a storage that was opened read-only, whose
+// directory other processes may have open as well, can only be opened read-only.
 func TestReadOnlyStorage(t *testing.T) {
 	dir := t.TempDir()
 	db, err := OpenFile(dir, nil)
@@ -198,8 +198,8 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestDamageOfStorage checks that Open returns an errors.ErrCorrupted for damage in a custom Storage
-// as well.
+// TestDamageOfStorage checks that Open returns an errors.ErrCorrupted for damage in a custom
+// Storage as well.
 func TestDamageOfStorage(t *testing.T) {
 	dir := t.TempDir()
 	db, err := OpenFile(dir, nil)
@@ -342,8 +342,8 @@ func TestSharedCache(t *testing.T) {
 	}
 }
 
-// TestRecoverHoldsNoFiles checks that Recover of a storage that is not a directory keeps no old files
-// in memory.
+// TestRecoverHoldsNoFiles checks that Recover of a storage that is not a directory keeps no old
+// files in memory.
 func TestRecoverHoldsNoFiles(t *testing.T) {
 	stor := storage.NewMemStorage()
 	o := &opt.Options{WriteBuffer: 64 << 10}
@@ -435,8 +435,8 @@ func TestRecoverCorruptMeta(t *testing.T) {
 	}
 }
 
-// TestStorageClosedFirst checks that a directory stays locked while a database is open in it, even if
-// the storage has been closed.
+// TestStorageClosedFirst checks that a directory stays locked while a database is open in it, even
+// if the storage has been closed.
 func TestStorageClosedFirst(t *testing.T) {
 	dir := t.TempDir()
 	stor, err := storage.OpenFile(dir, false)

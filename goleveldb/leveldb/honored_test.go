@@ -162,8 +162,8 @@ type customFilter struct{ filter.Filter }
 
 func (customFilter) Name() string { return "own" }
 
-// TestFilters checks that tables get filters of 10 bits per key without NewBloomFilter, and that the
-// filters of existing tables are used whatever Filter is set.
+// TestFilters checks that tables get filters of 10 bits per key without NewBloomFilter, and that
+// the filters of existing tables are used whatever Filter is set.
 func TestFilters(t *testing.T) {
 	bits := func(db *DB) float64 {
 		db.s.Tables() // loads them

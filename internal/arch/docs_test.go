@@ -14,14 +14,14 @@ import (
 // maxReadmeLines keeps the README short enough to be read.
 const maxReadmeLines = 150
 
-// maxProseColumns is the width of a line of prose in Markdown.
+// maxProseColumns is the width of a line of prose in Markdown, and of a comment in Go.
 const maxProseColumns = 100
 
 // link matches the target of a Markdown link or image.
 var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
-// TestDocs looks for broken relative links in all Markdown files, fragments included, for prose that
-// is too wide, and for a README that has grown too long.
+// TestDocs looks for broken relative links in all Markdown files, fragments included, for prose
+// that is too wide, and for a README that has grown too long.
 func TestDocs(t *testing.T) {
 	root := filepath.Join("..", "..")
 	pages := 0
@@ -106,6 +106,19 @@ func checkWidth(t *testing.T, page, content string) {
 	}
 }
 
+// checkComments reports lines of comments that are too wide, a tab counted as four columns.
+// Indented text, links, directives and the output of examples may be wider.
+func checkComments(t *testing.T, file, content string) {
+	t.Helper()
+	for i, l := range strings.Split(content, "\n") {
+		text := strings.TrimLeft(l, "\t")
+		prose := strings.HasPrefix(text, "// ") && !strings.HasPrefix(text, "// Output:") && !strings.Contains(text, "://") && !strings.HasPrefix(text, "// #cgo")
+		if n := len([]rune(text)) + 4*(len(l)-len(text)); prose && n > maxProseColumns {
+			t.Errorf("%s:%d has %d columns; at most %d", file, i+1, n, maxProseColumns)
+		}
+	}
+}
+
 // checkLinks reports the broken relative links of a page.
 func checkLinks(t *testing.T, page, content string) {
 	t.Helper()
@@ -164,14 +177,15 @@ var notInID = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 // retired are phrases that docs/glossary.md replaced by standard terms, in comments, error texts
 // and documentation alike, and British spellings where the project uses American ones.
 var retired = regexp.MustCompile(`(?i)\b(` + strings.Join([]string{
-	"says? maybe", "says? yes", "a maybe", "denies", "filter keeper", "holds? up a processor",
-	"neighbours?", "behaviour", "cancelled", "acknowledgements?", "towards", "outwards", "in its midst", "as ever", "tells? orders", "comes? to rest", "is told of", "drift apart", "anew",
+	"says? maybe", "says? yes", "a maybe", "denies", "settled", "sync marks?", "filter keeper", "holds? up a processor",
+	"neighbours?", "behaviour", "cancelled", "acknowledgements?", "towards", "outwards", "in its midst", "as ever", "tells? orders", "comes? to rest", "is told of", "drifts? apart", "anew",
 	"filters? of (ranges|keys)", "in the form of LevelDB", "Redis' protocol", "knows what it does not hold",
 	"is taken for no filter", "a beginning", "plan of the house", "others can reach",
 	"two commands show", "point tables?", "poison(ed)? (log|database|committer)", "table.s heat", "a reply means", "of what NoSync acknowledged", "the keeper",
 }, "|") + `)\b`)
 
-// TestWords looks for retired phrases in code and documentation, including phrases that span lines.
+// TestWords looks for retired phrases in code and documentation, including phrases that span lines,
+// and for comments that are too wide.
 func TestWords(t *testing.T) {
 	root := filepath.Join("..", "..")
 	files := 0
@@ -185,13 +199,16 @@ func TestWords(t *testing.T) {
 			}
 			return nil
 		}
-		if !slices.Contains([]string{".go", ".md", ".html", ".sh", ".cc"}, filepath.Ext(path)) && filepath.Base(filepath.Dir(path)) != ".ci" || e.Name() == "docs_test.go" {
+		if !slices.Contains([]string{".go", ".md", ".html", ".js", ".sh", ".h", ".cc", ".s"}, filepath.Ext(path)) && filepath.Base(filepath.Dir(path)) != ".ci" || e.Name() == "docs_test.go" {
 			return nil
 		}
 		files++
 		content, err := os.ReadFile(path)
 		if err != nil {
 			return err
+		}
+		if filepath.Ext(path) == ".go" {
+			checkComments(t, path, string(content))
 		}
 		text := strings.ReplaceAll(strings.Join(strings.Fields(string(content)), " "), " // ", " ")
 		for _, phrase := range retired.FindAllString(text, -1) {

@@ -15,8 +15,8 @@ type Iterator interface {
 	SeekGE(ikey []byte) bool
 	// SeekLT moves to the last entry before the encoded internal key.
 	SeekLT(ikey []byte) bool
-	// Next and Prev move by one. REQUIRES: Valid(); of a merging iterator also that the last absolute
-	// move was First or SeekGE for Next, Last or SeekLT for Prev.
+	// Next and Prev move by one. REQUIRES: Valid(); of a merging iterator also that the last
+	// absolute move was First or SeekGE for Next, Last or SeekLT for Prev.
 	Next() bool
 	Prev() bool
 	// Valid reports whether the iterator is at an entry.

@@ -24,8 +24,8 @@ type Kind uint8
 const (
 	KindDelete Kind = 0
 	KindSet    Kind = 1
-	// KindSeek is the kind of separators, on disk, and of seek targets with MaxSequence: the largest
-	// known kind, so that no entry with the same key and sequence number sorts before it.
+	// KindSeek is the kind of separators, on disk, and of seek targets with MaxSequence: the
+	// largest known kind, so that no entry with the same key and sequence number sorts before it.
 	KindSeek = KindSet
 	// KindAny is the kind of seek targets with other sequence numbers: entries of unknown kinds,
 	// which are errors, do not sort before it, either.

@@ -98,8 +98,8 @@ func TestManualLooksAgain(t *testing.T) {
 	}
 }
 
-// TestManualStepsAreBounded checks that a step takes a bounded part of the next level, however small
-// the tables above it are.
+// TestManualStepsAreBounded checks that a step takes a bounded part of the next level, however
+// small the tables above it are.
 func TestManualStepsAreBounded(t *testing.T) {
 	var upper, lower strings.Builder
 	for i := range 10 {

@@ -102,7 +102,7 @@ func (r *runner) run(ctx context.Context) error {
 	var (
 		key   []byte // the previous entry's user key
 		have  bool
-		band  int  // the previous entry's stripe
+		last  int  // the previous entry's stripe
 		split bool // start a new table at the next entry that is kept
 	)
 	turn := base.BeginTurns()
@@ -124,17 +124,17 @@ func (r *runner) run(ctx context.Context) error {
 		sameKey := have && bytes.Equal(userKey, key)
 		// Stripe i holds entries that are first visible at boundary i; entries past the last
 		// boundary are not visible yet.
-		b, _ := slices.BinarySearch(r.job.Boundaries, seq)
-		shadowed := sameKey && b == band && b < len(r.job.Boundaries)
+		stripe, _ := slices.BinarySearch(r.job.Boundaries, seq)
+		shadowed := sameKey && stripe == last && stripe < len(r.job.Boundaries)
 		if !sameKey {
 			key, have = append(key[:0], userKey...), true
 			split = r.job.SplitBefore != nil && r.job.SplitBefore(key) || split
 		}
-		band = b
+		last = stripe
 		if shadowed {
 			continue
 		}
-		if kind == base.KindDelete && b == 0 && r.job.NothingBelow != nil && r.job.NothingBelow(key) {
+		if kind == base.KindDelete && stripe == 0 && r.job.NothingBelow != nil && r.job.NothingBelow(key) {
 			continue
 		}
 		if !sameKey {
@@ -147,26 +147,11 @@ func (r *runner) run(ctx context.Context) error {
 			}
 		}
 		split = false
-		if r.writer == nil {
-			if err := r.begin(); err != nil {
-				return err
-			}
-		}
-		if r.tableKeys == 0 && !sameKey {
-			r.shared = append(r.shared[:0], key...)
-		}
 		value := in.Value()
 		merged += len(value)
-		if len(value) >= LargeValue {
-			r.stats.LargeBytes += int64(len(value))
-		}
-		if err := r.writer.Add(userKey, seq, kind, value); err != nil {
+		if err := r.add(userKey, seq, kind, value, sameKey); err != nil {
 			return err
 		}
-		if !sameKey {
-			r.tableKeys++
-		}
-		r.stats.EntriesOut++
 	}
 	if err := in.Err(); err != nil {
 		return err
@@ -174,6 +159,30 @@ func (r *runner) run(ctx context.Context) error {
 	if r.writer != nil {
 		return r.finish()
 	}
+	return nil
+}
+
+// add adds an entry to the table; if there is none, it begins one. sameKey: the previous entry of
+// the input has the same key.
+func (r *runner) add(key []byte, seq uint64, kind base.Kind, value []byte, sameKey bool) error {
+	if r.writer == nil {
+		if err := r.begin(); err != nil {
+			return err
+		}
+	}
+	if r.tableKeys == 0 && !sameKey {
+		r.shared = append(r.shared[:0], key...)
+	}
+	if err := r.writer.Add(key, seq, kind, value); err != nil {
+		return err
+	}
+	if !sameKey {
+		r.tableKeys++
+	}
+	if len(value) >= LargeValue {
+		r.stats.LargeBytes += int64(len(value))
+	}
+	r.stats.EntriesOut++
 	return nil
 }
 

@@ -117,7 +117,8 @@ func TestRunCanceled(t *testing.T) {
 	}
 }
 
-// TestRunCanceledByBytes checks that a job with large values notices before long that it is canceled.
+// TestRunCanceledByBytes checks that a job with large values notices before long that it is
+// canceled.
 func TestRunCanceledByBytes(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	mem := memtable.New(64 << 20)

@@ -15,7 +15,8 @@ import (
 const NumStripes = 64
 
 // Stripe returns a number in [0, NumStripes) that is stable for the calling
-// goroutine's stack and differs for most others. Go has no number for the current goroutine or core.
+// goroutine's stack and differs for most others. Go has no number for the current goroutine or
+// core.
 func Stripe() int {
 	var here byte
 	// The address only serves as a number. Stacks are at least 2 KiB apart.
@@ -32,8 +33,8 @@ type Domain struct {
 }
 
 // stripe counts entries and exits, by the parity of the epoch at entry. It has a pair of cache
-// lines to itself, since processors may prefetch lines in pairs. An addition to a counter in the same
-// line as that of another core takes four times as long (BenchmarkCounters).
+// lines to itself, since processors may prefetch lines in pairs. An addition to a counter in the
+// same line as that of another core takes four times as long (BenchmarkCounters).
 type stripe struct {
 	entered [2]atomic.Uint64
 	left    [2]atomic.Uint64

@@ -99,8 +99,8 @@ func BenchmarkCounters(b *testing.B) {
 	}
 }
 
-// TestSynchronizeTogether checks that a second call of Synchronize, during the first one, waits for a
-// reader that entered before both.
+// TestSynchronizeTogether checks that a second call of Synchronize, during the first one, waits for
+// a reader that entered before both.
 func TestSynchronizeTogether(t *testing.T) {
 	var d Domain
 	g := d.Enter()

@@ -123,9 +123,9 @@ func (m *Manager) updateRates(now time.Time) {
 }
 
 // Rebalance redistributes the memory. If some filters do not fit, or Config.Capped is set, it also
-// plans which steps to keep, and loads and drops steps accordingly. It reads at most limit bytes, or
-// a single step if that is larger. It reports whether traffic may change the plan, so that it should
-// run again after a plan.Tick.
+// plans which steps to keep, and loads and drops steps accordingly. It reads at most limit bytes,
+// or a single step if that is larger. It reports whether traffic may change the plan, so that it
+// should run again after a plan.Tick.
 func (m *Manager) Rebalance(limit int64) (again bool) {
 	m.moving.Lock()
 	defer m.moving.Unlock()
@@ -198,8 +198,8 @@ func (m *Manager) replace(filters []managedFilter, inputs []plan.Table) (gone []
 	return gone
 }
 
-// hold loads the first steps of a filter and drops the others. It logs failures other than a lack of
-// room.
+// hold loads the first steps of a filter and drops the others. It logs failures other than a lack
+// of room.
 func (m *Manager) hold(f managedFilter, steps int) {
 	if err := f.load(steps); err != nil && !errors.Is(err, sstable.ErrNoRoom) {
 		m.config.Logger.Warn("a filter could not be loaded", "path", f.Path, "err", err)

@@ -50,8 +50,8 @@ func newManager(pool *sstable.FilterPool, budget int64, tables ...Table) *Manage
 	}}
 }
 
-// TestAccessRate checks that of two filters that do not both fit, more steps are loaded of the one whose
-// table gets the lookups, also when the lookups move to the other table.
+// TestAccessRate checks that of two filters that do not both fit, more steps are loaded of the one
+// whose table gets the lookups, also when the lookups move to the other table.
 func TestAccessRate(t *testing.T) {
 	var pool sstable.FilterPool
 	a, b := newTable(t, &pool), newTable(t, &pool)
@@ -228,7 +228,8 @@ func TestBesideReaders(t *testing.T) {
 	wg.Wait()
 }
 
-// TestClosedDuringRebalance checks that a rebalance loads no more filters once the manager is closed.
+// TestClosedDuringRebalance checks that a rebalance loads no more filters once the manager is
+// closed.
 func TestClosedDuringRebalance(t *testing.T) {
 	var pool sstable.FilterPool
 	tables := make([]Table, 20)

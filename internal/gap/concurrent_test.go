@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// TestConcurrent runs all methods against each other: in the end the gaps are in order and disjoint,
-// their sizes add up, and no watch is left. The race detector checks that each takes the lock.
+// TestConcurrent runs all methods against each other: in the end the gaps are in order and
+// disjoint, their sizes add up, and no watch is left. The race detector checks that each takes the
+// lock.
 func TestConcurrent(t *testing.T) {
 	s := NewSet(4 << 10)
 	key := func(i int) []byte { return fmt.Appendf(nil, "%03d", i) }

@@ -3,8 +3,9 @@
 //
 // A gap is only an optimization: dropping one costs time. But iterators trust gaps, so a wrong one
 // would hide keys. A gap [From, To) since a View means that no reader with that View or a later one
-// finds a key in it, whatever memtables and tables it reads. It does not depend on where entries are
-// stored, so it stays valid after flushes and compactions. Only a key that is set in it ends it.
+// finds a key in it, whatever memtables and tables it reads. It does not depend on where entries
+// are stored, so it stays valid after flushes and compactions. Only a key that is set in it ends
+// it.
 //
 // Two rules guarantee that. A writer calls Cut for each key that it sets, after the entry is in
 // the memtable and before its sequence number becomes visible. And an iterator, whose walk takes
@@ -155,7 +156,7 @@ func (s *Set) Cut(key []byte) {
 	defer s.mu.Unlock()
 	s.cuts.Add(1)
 	for _, w := range s.watches {
-		w.Cut(key)
+		w.cut(key)
 	}
 	gaps := s.Gaps()
 	i := find(gaps, key)
@@ -209,8 +210,8 @@ func lightest(gaps []*Gap) int {
 	return least
 }
 
-// Watch is a range over which an iterator is walking, shortened by the keys that have been set in it
-// since.
+// Watch is a range over which an iterator is walking, shortened by the keys that have been set in
+// it since.
 type Watch struct {
 	set      *Set
 	view     View
@@ -218,10 +219,10 @@ type Watch struct {
 	backward bool
 }
 
-// Watch begins a watch on [from, to), over which a reader with view v is about to walk, forward from
-// from or, if backward is set, backward from to; a nil to is the end of all keys. It copies the keys.
-// Done or Abandon ends the watch. REQUIRES: the walk begins afterwards, and finds every entry that was
-// inserted before it begins.
+// Watch begins a watch on [from, to), over which a reader with view v is about to walk, forward
+// from from or, if backward is set, backward from to; a nil to is the end of all keys. It copies
+// the keys. Done or Abandon ends the watch. REQUIRES: the walk begins afterwards, and finds every
+// entry that was inserted before it begins.
 func (s *Set) Watch(from, to []byte, v View, backward bool) *Watch {
 	w := &Watch{set: s, view: v, from: bytes.Clone(from), backward: backward}
 	if to != nil {
@@ -234,9 +235,9 @@ func (s *Set) Watch(from, to []byte, v View, backward bool) *Watch {
 	return w
 }
 
-// Cut shortens the range to the part that the walk passes before it reaches the key. REQUIRES: the
+// cut shortens the range to the part that the walk passes before it reaches the key. REQUIRES: the
 // Set's lock is held, or no other goroutine knows the watch.
-func (w *Watch) Cut(key []byte) {
+func (w *Watch) cut(key []byte) {
 	if bytes.Compare(key, w.from) < 0 || w.to != nil && bytes.Compare(key, w.to) >= 0 {
 		return
 	}
@@ -247,12 +248,12 @@ func (w *Watch) Cut(key []byte) {
 	}
 }
 
-// Seen is Cut for the walk itself, which calls it for keys on its way that were set after its
+// Seen is cut for the walk itself, which calls it for keys on its way that were set after its
 // sequence number.
 func (w *Watch) Seen(key []byte) {
 	w.set.mu.Lock()
 	defer w.set.mu.Unlock()
-	w.Cut(key)
+	w.cut(key)
 }
 
 // Abandon ends the watch without recording a gap.
@@ -282,7 +283,7 @@ func (w *Watch) Done(at []byte, weight int) {
 		if w.backward && bytes.Compare(at, w.from) >= 0 {
 			w.from = append(append(w.from[:0:0], at...), 0)
 		} else if !w.backward {
-			w.Cut(at)
+			w.cut(at)
 		}
 	}
 	if w.to != nil && bytes.Compare(w.from, w.to) >= 0 {
@@ -295,7 +296,8 @@ func (w *Watch) Done(at []byte, weight int) {
 // REQUIRES: mu.
 func (s *Set) add(g *Gap) {
 	gaps := s.Gaps()
-	// i is the first gap that does not end before g begins, j the first one that begins after g ends.
+	// i is the first gap that does not end before g begins, j the first one that begins after g
+	// ends.
 	i := sort.Search(len(gaps), func(i int) bool { return gaps[i].To == nil || bytes.Compare(gaps[i].To, g.From) >= 0 })
 	j := i
 	for j < len(gaps) && (g.To == nil || bytes.Compare(gaps[j].From, g.To) <= 0) {

@@ -26,8 +26,8 @@ type Work[M any] struct {
 	// Take returns how many members the next group has, at least one. waiting[0] is the leader.
 	// The queue is locked during the call.
 	Take func(waiting []M) int
-	// Run does the work of a group, on the goroutine of group[0], the leader. It may panic or end the
-	// goroutine: the others are woken even then.
+	// Run does the work of a group, on the goroutine of group[0], the leader. It may panic or end
+	// the goroutine: the others are woken even then.
 	Run func(group []M)
 }
 

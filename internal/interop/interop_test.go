@@ -177,7 +177,7 @@ func TestFixtures(t *testing.T) {
 }
 
 // TestOwn has the other engines read databases that sift wrote: with several
-// levels, with an unflushed log and sync marks in it, and with several filters.
+// levels, with an unflushed log and durability markers in it, and with several filters.
 func TestOwn(t *testing.T) {
 	for name, opts := range map[string]*sift.Options{
 		"default":       {},

@@ -119,7 +119,8 @@ func (m *Iter) Next() bool {
 	return m.advance(m.children[m.heap[0]].it.Next())
 }
 
-// Prev moves to the previous entry. REQUIRES: Valid(), and the last absolute move was Last or SeekLT.
+// Prev moves to the previous entry. REQUIRES: Valid(), and the last absolute move was Last or
+// SeekLT.
 func (m *Iter) Prev() bool {
 	if m.err != nil {
 		return false

@@ -19,8 +19,8 @@ const (
 	movedShare    = 8
 )
 
-// AccessRate is the access rate of a table, with exponential decay: the rate of lookups of absent keys
-// that reach it, or, for a range filter, of scans of ranges in which it holds no key.
+// AccessRate is the access rate of a table, with exponential decay: the rate of lookups of absent
+// keys that reach it, or, for a range filter, of scans of ranges in which it holds no key.
 type AccessRate struct {
 	PerSecond float64
 	seen      uint64
@@ -29,8 +29,8 @@ type AccessRate struct {
 // Skip makes the next Update ignore the lookups or scans so far.
 func (r *AccessRate) Skip(seen uint64) { r.seen = seen }
 
-// Update updates the rate. seen is the number of lookups or scans so far, elapsed the time since the
-// last call.
+// Update updates the rate. seen is the number of lookups or scans so far, elapsed the time since
+// the last call.
 func (r *AccessRate) Update(seen uint64, elapsed time.Duration) {
 	keep := math.Exp2(-float64(elapsed) / float64(HalfLife))
 	latest := float64(seen-r.seen) / elapsed.Seconds()

@@ -106,8 +106,8 @@ func BenchmarkContains(b *testing.B) {
 	}
 }
 
-// TestEmptyRedoIsSmall checks that the memory that an empty redo log keeps is small compared with the
-// filter, which is what counts.
+// TestEmptyRedoIsSmall checks that the memory that an empty redo log keeps is small compared with
+// the filter, which is what counts.
 func TestEmptyRedoIsSmall(t *testing.T) {
 	b, err := NewBloom(BloomOptions{Capacity: 1000, Error: 0.01, Expansion: 2})
 	if err != nil {

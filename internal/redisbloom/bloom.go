@@ -223,8 +223,8 @@ func (l *link) set(layout Layout, h hashPair) bool {
 const largeLink = 1 << 20
 
 // read reads the bytes with the bits of items, so that set then finds them in the cache. Far more
-// reads overlap here than in set, which does more work between them: adding ten items to a filter of
-// 20 million takes 2.7 µs instead of 3.5 (BenchmarkAddTen).
+// reads overlap here than in set, which does more work between them: adding ten items to a filter
+// of 20 million takes 2.7 µs instead of 3.5 (BenchmarkAddTen).
 func (l *link) read(layout Layout, items []hashPair) (sum byte) {
 	data := l.data
 	for _, h := range items {

@@ -236,7 +236,8 @@ func (f *Bloom) TakeRedo(dst []byte) []byte {
 const maxKeptRedo = 64 << 10
 
 // resetRedo empties the redo log of a filter that takes some bytes. It keeps only a small part of
-// these for the next one: memory of an empty log counts nowhere, and there may be many small filters.
+// these for the next one: memory of an empty log counts nowhere, and there may be many small
+// filters.
 func resetRedo(redo []byte, bytes uint64) []byte {
 	if uint64(cap(redo)) > min(maxKeptRedo, 64+bytes/16) {
 		return nil

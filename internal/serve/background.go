@@ -13,13 +13,14 @@ import (
 
 const (
 	sweepEvery = time.Second
-	// sweepBatch is how many keys the sweeper removes at most in one write. Their stripes are locked
-	// meanwhile.
+	// sweepBatch is how many keys the sweeper removes at most in one write. Their stripes are
+	// locked meanwhile.
 	sweepBatch = 64
 	// removeBatch is how many entries the collector removes at most in one write.
 	removeBatch = 256
 	// removeBytes bounds the keys of what the sweeper or the collector removes in one write, unless
-	// that is one entry: a write that removes many long keys might be larger than the store accepts.
+	// that is one entry: a write that removes many long keys might be larger than the store
+	// accepts.
 	removeBytes = 256 << 10
 )
 

@@ -11,9 +11,9 @@ import (
 )
 
 // One event loop is best as long as it keeps up: it finds more clients ready at a time, so that
-// each costs less. When the loops in use are always busy, another one helps if a CPU is free for it.
-// Where clients on the same machine use all other CPUs, it would only take their time. Clients move
-// to another loop when their replies have been sent.
+// each costs less. When the loops in use are always busy, another one helps if a CPU is free for
+// it. Where clients on the same machine use all other CPUs, it would only take their time. Clients
+// move to another loop when their replies have been sent.
 
 const (
 	balanceEvery = 250 * time.Millisecond

@@ -232,8 +232,8 @@ func (c *client) kill(by *client) {
 	}
 }
 
-// closeNow closes a connection. It leaves out the last message of TLS, which may have to wait for the
-// client to read.
+// closeNow closes a connection. It leaves out the last message of TLS, which may have to wait for
+// the client to read.
 func closeNow(conn net.Conn) {
 	if t, ok := conn.(*tls.Conn); ok {
 		conn = t.NetConn()
@@ -429,8 +429,8 @@ func (c *client) execute(cmd *command, args [][]byte) {
 	}
 }
 
-// accountReply counts the memory of a command's reply, which begins at mark. If there is not enough,
-// it replaces the reply with an error.
+// accountReply counts the memory of a command's reply, which begins at mark. If there is not
+// enough, it replaces the reply with an error.
 func (c *client) accountReply(mark int) {
 	if c.w.Refused || !c.w.Claim() {
 		c.refuse(mark)

@@ -141,8 +141,8 @@ func (cmd *command) keyPlaces() (first, last, step int) {
 }
 
 // maxKeyBytes is the maximum length of the keys that commands can create. Of each table the store
-// keeps the first and the last key in memory, and it copies these for each flush and compaction: with
-// 16 keys of 16 MiB it took 5 GB.
+// keeps the first and the last key in memory, and it copies these for each flush and compaction:
+// with 16 keys of 16 MiB it took 5 GB.
 const maxKeyBytes = 1 << 20
 
 // hasLongKey reports whether the command might create a key that is too long.

@@ -63,7 +63,8 @@ type Config struct {
 	Addr string
 	// HTTPAddr is the address of /metrics and the status page; empty: they are not served. A
 	// non-loopback address requires Password, for HTTP basic authentication with any user name.
-	// Without Password, requests whose Host is neither localhost nor a loopback address are refused.
+	// Without Password, requests whose Host is neither localhost nor a loopback address are
+	// refused.
 	HTTPAddr string
 	// Pprof also serves /debug/pprof at HTTPAddr.
 	Pprof bool

@@ -413,8 +413,8 @@ func crowd() (idle, slow int) {
 
 // TestCrowd logs the latencies of some clients, alone and next to many idle and slow ones, whose
 // requests and replies must take limited memory. With SIFT_SERVE_CROWD there are 10,000 idle and
-// 1,000 slow ones. The server is another process, because each connection takes a file descriptor on
-// both sides.
+// 1,000 slow ones. The server is another process, because each connection takes a file descriptor
+// on both sides.
 func TestCrowd(t *testing.T) {
 	idle, slow := crowd()
 	dir := t.TempDir()
@@ -496,7 +496,8 @@ func connectCrowd(t *testing.T, addr string, idle, slow int) (leave func()) {
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		// Every second slow client sends a byte about every half second, one client after the other.
+		// Every second slow client sends a byte about every half second, one client after the
+		// other.
 		tick := time.NewTicker(2 * time.Millisecond)
 		defer tick.Stop()
 		for i := idle; ; i++ {

@@ -134,8 +134,8 @@ func (w *writes) find(key []byte) *filter {
 	return f
 }
 
-// isAt reports whether a filter, which has been locked since find returned it, is still at that key:
-// it may have been deleted or renamed.
+// isAt reports whether a filter, which has been locked since find returned it, is still at that
+// key: it may have been deleted or renamed.
 func (w *writes) isAt(f *filter) bool { return !f.dead && f.name == string(w.keyBuf) }
 
 // Errors whose text is sent to the client.

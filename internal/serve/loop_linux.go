@@ -48,8 +48,8 @@ const (
 	// shareEvery is how often a busy loop lets other goroutines run.
 	shareEvery = 200 * time.Microsecond
 	// If commands take longer than slowCommand, on average over some rounds, other goroutines
-	// execute them for slowTime. That helps when they wait for a disk or for the store, but not when
-	// other threads take the CPU.
+	// execute them for slowTime. That helps when they wait for a disk or for the store, but not
+	// when other threads take the CPU.
 	slowCommand = 50 * time.Microsecond
 	slowTime    = 100 * time.Millisecond
 	// waryRounds is the number of rounds after a slow one in which a loop checks whether it has
@@ -265,82 +265,15 @@ func (l *loop) later(c *client) {
 // set, another goroutine does so.
 func (l *loop) turn(c *client, ms int64, spread bool) (commands int) {
 	e := &c.event
-	switch {
-	case e.away:
+	if !l.mayRun(c, ms) || !e.more && !l.fill(c, ms) {
 		return 0
-	case e.inRound:
-		l.later(c)
-		return 0
-	case c.killed.Load() && !c.quit:
-		l.close(c)
-		return 0
-	case len(c.w.Buf) > 0 && !(e.blocked && l.mayRunAhead(c)):
-		if !e.blocked {
-			l.send(c, ms)
-		}
-		return 0
-	case l.closing && !e.more:
-		l.close(c)
-		return 0
-	case !e.more && !e.readable:
-		return 0
-	}
-	size := readBytes
-	if l.srv.requestBytes.Load() > l.srv.cfg.RequestBytes/2 {
-		size = fewBytes
-	}
-	if !e.more {
-		c.r.Borrow(l.buf[:size])
-		if err := c.r.Fill(); err != nil {
-			c.r.Return()
-			switch {
-			case err == syscall.EAGAIN:
-			case c.refused(err):
-				l.send(c, ms)
-			case err == io.EOF && len(c.w.Buf) > 0:
-				c.quit = true // after the replies
-			default:
-				l.close(c)
-			}
-			return 0
-		}
 	}
 	c.last.Store(ms)
 	e.more = false
 	handOver, mark := spread, len(c.w.Buf)
 	l.writes.db, l.writes.clock = e.db, 0
-	for !handOver && !c.quit {
-		n, err := c.r.Scan()
-		if err != nil {
-			c.refused(err)
-			break
-		}
-		if n == 0 {
-			break
-		}
-		if n > shortArgs { // even collecting them takes a long time
-			c.r.Unread()
-			handOver = true
-			break
-		}
-		args, _ := c.r.Next()
-		cmd := c.lookup(args[0])
-		if l.mustHandOver(c, cmd, args) || !l.hold() {
-			c.r.Unread()
-			handOver = true
-			break
-		}
-		c.do(cmd, args)
-		if c.handOver {
-			c.handOver = false
-			c.r.Unread()
-			handOver = true
-			break
-		}
-		if commands++; commands == turnCommands || len(c.w.Buf)-mark >= replyBytes {
-			e.more = true
-			break
-		}
+	if !spread {
+		commands, handOver = l.execute(c, mark)
 	}
 	e.db = l.writes.db
 	if err := c.r.Return(); err != nil && !c.quit {
@@ -359,6 +292,92 @@ func (l *loop) turn(c *client, ms int64, spread bool) (commands int) {
 		l.round = append(l.round, c)
 	}
 	return commands
+}
+
+// mayRun reports whether a client may run commands now. Otherwise it does what must come before.
+func (l *loop) mayRun(c *client, ms int64) bool {
+	e := &c.event
+	switch {
+	case e.away:
+		return false
+	case e.inRound:
+		l.later(c)
+		return false
+	case c.killed.Load() && !c.quit:
+		l.close(c)
+		return false
+	case len(c.w.Buf) > 0 && !(e.blocked && l.mayRunAhead(c)):
+		if !e.blocked {
+			l.send(c, ms)
+		}
+		return false
+	case l.closing && !e.more:
+		l.close(c)
+		return false
+	}
+	return e.more || e.readable
+}
+
+// fill reads what a client has sent into the loop's buffer, which the client borrows until the end
+// of its turn. It returns false if there is nothing, or the client has been closed.
+func (l *loop) fill(c *client, ms int64) bool {
+	size := readBytes
+	if l.srv.requestBytes.Load() > l.srv.cfg.RequestBytes/2 {
+		size = fewBytes
+	}
+	c.r.Borrow(l.buf[:size])
+	err := c.r.Fill()
+	if err == nil {
+		return true
+	}
+	c.r.Return()
+	switch {
+	case err == syscall.EAGAIN:
+	case c.refused(err):
+		l.send(c, ms)
+	case err == io.EOF && len(c.w.Buf) > 0:
+		c.quit = true // after the replies
+	default:
+		l.close(c)
+	}
+	return false
+}
+
+// execute executes the commands that a client has sent, until none is left, the turn is over, or
+// the loop must hand the client over to another goroutine. mark is the length of the client's
+// replies before the turn.
+func (l *loop) execute(c *client, mark int) (commands int, handOver bool) {
+	for !c.quit {
+		n, err := c.r.Scan()
+		if err != nil {
+			c.refused(err)
+			return commands, false
+		}
+		if n == 0 {
+			return commands, false
+		}
+		if n > shortArgs { // even collecting them takes a long time
+			c.r.Unread()
+			return commands, true
+		}
+		args, _ := c.r.Next()
+		cmd := c.lookup(args[0])
+		if l.mustHandOver(c, cmd, args) || !l.hold() {
+			c.r.Unread()
+			return commands, true
+		}
+		c.do(cmd, args)
+		if c.handOver {
+			c.handOver = false
+			c.r.Unread()
+			return commands, true
+		}
+		if commands++; commands == turnCommands || len(c.w.Buf)-mark >= replyBytes {
+			c.event.more = true
+			return commands, false
+		}
+	}
+	return commands, false
 }
 
 // hold holds world until the end of the round. It returns false if another goroutine holds world

@@ -15,14 +15,14 @@ const (
 	// plain SETs that were collected before, for the changes of up to execTouched filters that are
 	// not in a transaction's batch yet, and for those that one more item makes.
 	spareBytes = 4 << 20
-	// argBytes bounds what a batch contains for an argument besides copies of it: 40 bytes to remove
-	// a filter that expires, its entry in the expiry index and its name, and up to 20 for an item of
-	// a filter. collectedBytes is argBytes for plain SETs, on average over key and value. If these
-	// are many, the expiry index is not in the same batch.
+	// argBytes bounds what a batch contains for an argument besides copies of it: 40 bytes to
+	// remove a filter that expires, its entry in the expiry index and its name, and up to 20 for an
+	// item of a filter. collectedBytes is argBytes for plain SETs, on average over key and value.
+	// If these are many, the expiry index is not in the same batch.
 	argBytes, collectedBytes = 40, 14
 	// A key may be in a batch twice: with its head, and with its old entry in the expiry index. The
-	// last key of a command may be there lastKeyCopies times, if it gets an expiry and the name of a
-	// filter. MOVE, which has one key, writes it for two databases, mostCopies times.
+	// last key of a command may be there lastKeyCopies times, if it gets an expiry and the name of
+	// a filter. MOVE, which has one key, writes it for two databases, mostCopies times.
 	lastKeyCopies, mostCopies = 4, 6
 )
 

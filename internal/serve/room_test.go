@@ -234,8 +234,8 @@ func TestCuckooMovesInGroup(t *testing.T) {
 	}
 }
 
-// TestManyItems: commands that add items to a filter in parts are not refused for the size of all of
-// them together, except in a transaction.
+// TestManyItems: commands that add items to a filter in parts are not refused for the size of all
+// of them together, except in a transaction.
 func TestManyItems(t *testing.T) {
 	const items = 300_000 // with argBytes each, more than tightServer accepts at once
 	for _, call := range [][]string{{"BF.MADD", "{x}b"}, {"BF.INSERT", "{x}b", "ITEMS"}, {"CF.INSERT", "{x}c", "ITEMS"}} {

@@ -413,8 +413,8 @@ func (c *client) runOnAll(cmd *command, args [][]byte) {
 	}
 }
 
-// runOn executes a command on one server, finishes its writes, and returns its reply, which is valid
-// until another one is written. If ok is false, the client has received an error instead.
+// runOn executes a command on one server, finishes its writes, and returns its reply, which is
+// valid until another one is written. If ok is false, the client has received an error instead.
 func (c *client) runOn(s *Server, cmd *command, args [][]byte) (reply []byte, ok bool) {
 	mark := len(c.w.Buf)
 	if !c.enter(s) {

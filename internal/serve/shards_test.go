@@ -456,8 +456,9 @@ func TestShardsKeysFail(t *testing.T) {
 	wantReply(t, c.reply(), "-CLUSTERDOWN")
 }
 
-// TestShardsMove: a connection stays open when the server of a shard is replaced. The keys are still
-// there, those that were watched count as changed, and replies that may be stale are not sent.
+// TestShardsMove: a connection stays open when the server of a shard is replaced. The keys are
+// still there, those that were watched count as changed, and replies that may be stale are not
+// sent.
 func TestShardsMove(t *testing.T) {
 	h := startHalves(t)
 	c := dial(t, h.front)

@@ -43,8 +43,8 @@ type writes struct {
 	keyBuf      []byte
 	valBuf      []byte
 
-	// overlay says where in the batch the heads are that a transaction has changed; the zero span is
-	// for one that it has removed. While overlay is not nil, all changes stay in the batch.
+	// overlay says where in the batch the heads are that a transaction has changed; the zero span
+	// is for one that it has removed. While overlay is not nil, all changes stay in the batch.
 	overlay      map[string]span
 	overlayBytes int // of its keys
 }

@@ -97,8 +97,8 @@ func TestLong(t *testing.T) {
 	}
 }
 
-// TestLongHang checks that a child counts as hung if it prints nothing, and if it prints samples with
-// a call that does not end, even if its time is over.
+// TestLongHang checks that a child counts as hung if it prints nothing, and if it prints samples
+// with a call that does not end, even if its time is over.
 func TestLongHang(t *testing.T) {
 	sh, err := exec.LookPath("sh")
 	if err != nil {

@@ -176,8 +176,8 @@ func (s *stress) rest(rng *rand.Rand) {
 	}
 }
 
-// dropTables deletes a range with tables of its own. No reader uses them, so DeleteRange waits until
-// their files are removed.
+// dropTables deletes a range with tables of its own. No reader uses them, so DeleteRange waits
+// until their files are removed.
 func (s *stress) dropTables() {
 	var b sift.Batch
 	for i := range 1000 {
@@ -207,8 +207,8 @@ func (s *stress) outage() {
 	time.Sleep(100 * s.retryDelay())
 }
 
-// retryFlush calls Flush until it succeeds. In virtual time it must not take as long as the pauses after
-// several failures do when no caller waits.
+// retryFlush calls Flush until it succeeds. In virtual time it must not take as long as the pauses
+// after several failures do when no caller waits.
 func (s *stress) retryFlush() {
 	begun := time.Now()
 	defer func() {
@@ -226,9 +226,9 @@ func (s *stress) retryFlush() {
 	})
 }
 
-// liveBriefly closes the database right after Open, while the tables are being loaded. Once Close has
-// been called, opening a table takes so long that Close exceeds its limit unless loading stops. In
-// virtual time the disk may be slow here, because nobody waits for the lock of a table.
+// liveBriefly closes the database right after Open, while the tables are being loaded. Once Close
+// has been called, opening a table takes so long that Close exceeds its limit unless loading stops.
+// In virtual time the disk may be slow here, because nobody waits for the lock of a table.
 func (s *stress) liveBriefly() {
 	o := s.options()
 	o.DisableAutoCompaction = true

@@ -46,8 +46,8 @@ func runStress(p *plan) {
 	p.t.Logf("%d databases, %d calls", seeds.Load(), calls.Load())
 }
 
-// emptyPools empties every sync.Pool: an object with a channel that was made inside a synctest bubble
-// cannot be used outside.
+// emptyPools empties every sync.Pool: an object with a channel that was made inside a synctest
+// bubble cannot be used outside.
 func emptyPools() {
 	runtime.GC()
 	runtime.GC()

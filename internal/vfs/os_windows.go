@@ -12,8 +12,8 @@ import (
 // ErrIsDirectory is the cause of errors of operations that need a file.
 var ErrIsDirectory error = windows.ERROR_DIRECTORY
 
-// syncDir only checks that the directory exists: Windows has no call for it. NTFS journals changes to
-// directories, and rename writes them through.
+// syncDir only checks that the directory exists: Windows has no call for it. NTFS journals changes
+// to directories, and rename writes them through.
 func syncDir(dir string) error {
 	fi, err := os.Stat(dir)
 	if err == nil && !fi.IsDir() {

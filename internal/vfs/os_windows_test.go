@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// TestRenameBesideOthers checks that Rename succeeds if another program has one of the files open for
-// a moment, and does not share its deletion.
+// TestRenameBesideOthers checks that Rename succeeds if another program has one of the files open
+// for a moment, and does not share its deletion.
 func TestRenameBesideOthers(t *testing.T) {
 	dir := t.TempDir()
 	from, to := filepath.Join(dir, "000007.dbtmp"), filepath.Join(dir, "CURRENT")

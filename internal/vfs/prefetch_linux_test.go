@@ -12,8 +12,8 @@ import (
 	"github.com/siftdb/sift/internal/vfs"
 )
 
-// threeWays returns a new file of zeros: opened, opened with a mapping, and mapped by the test, to see
-// which pages are in the page cache.
+// threeWays returns a new file of zeros: opened, opened with a mapping, and mapped by the test, to
+// see which pages are in the page cache.
 func threeWays(t *testing.T, size int) (plain *os.File, mapped vfs.File, data []byte) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "f")

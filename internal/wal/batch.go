@@ -80,8 +80,8 @@ func DecodeBatch(data []byte, op func(seq uint64, kind base.Kind, key, value []b
 	return first, count, nil
 }
 
-// isMark reports whether a log record is an empty batch: a sync mark or a header.
-func isMark(payload []byte) bool {
+// isMarker reports whether a log record is an empty batch: a durability marker or a header.
+func isMarker(payload []byte) bool {
 	_, count, err := DecodeBatch(payload, nil)
 	return err == nil && count == 0
 }

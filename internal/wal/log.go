@@ -35,7 +35,7 @@ type Log struct {
 	unsynced bool // records were written since the last sync
 	wantSync bool // there was a write with sync
 
-	before uint64 // last sequence number of the previous log; 0: unknown, or marks have proved that it is on disk
+	before uint64 // last sequence number of the previous log; 0: unknown, or markers have proved that it is on disk
 }
 
 // Create creates a log whose first entry will have a sequence number of at least nextSeq. The
@@ -113,9 +113,9 @@ func (l *Log) sync() error {
 	return nil
 }
 
-// mark adds a sync mark, unless earlier marks prove as much. It is written together with the next
-// record. REQUIRES: the previous log is finished.
-func (l *Log) mark(nextSeq uint64) error {
+// addMarker adds a durability marker, unless earlier markers prove as much. It is written together
+// with the next record. REQUIRES: the previous log is finished.
+func (l *Log) addMarker(nextSeq uint64) error {
 	switch {
 	case !l.unsynced:
 		l.before = 0

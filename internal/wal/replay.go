@@ -159,9 +159,9 @@ func (r *Recovery) lostBefore(bySift bool) error {
 	return nil
 }
 
-// missingBefore returns an error if entries are missing between the previous log and this one, which
-// begins at sequence number first. It returns nil if nothing is missing, or if sift did not write
-// both logs.
+// missingBefore returns an error if entries are missing between the previous log and this one,
+// which begins at sequence number first. It returns nil if nothing is missing, or if sift did not
+// write both logs.
 func (r *Recovery) missingBefore(path string, offset int64, bySift bool, first uint64) error {
 	switch {
 	case !bySift || !r.prevBySift || r.nextSeq == 0 || first <= r.nextSeq:
@@ -173,8 +173,9 @@ func (r *Recovery) missingBefore(path string, offset int64, bySift bool, first u
 }
 
 // passLost skips a log whose writes are lost because earlier writes are: a crash may keep a log and
-// lose the end of an earlier one. But if a sync mark in the log proves that the missing entries
-// were on disk, this is damage, and passLost returns missing. proven: a mark has been read already.
+// lose the end of an earlier one. But if a durability marker in the log proves that the missing
+// entries were on disk, this is damage, and passLost returns missing. proven: a marker has been
+// read already.
 func (r *Recovery) passLost(in *record.Reader, proven bool, missing error) error {
 	for !proven {
 		payload, _, err := in.Next()
@@ -183,11 +184,11 @@ func (r *Recovery) passLost(in *record.Reader, proven bool, missing error) error
 		} else if err != nil {
 			return err
 		}
-		proven = isMark(payload)
+		proven = isMarker(payload)
 	}
 	if !proven {
 		var err error
-		if proven, err = hasMark(in, r.nextSeq); err != nil {
+		if proven, err = hasMarker(in, r.nextSeq); err != nil {
 			return err
 		}
 	}
@@ -249,9 +250,9 @@ func (r *Recovery) passUnused(in *record.Reader, path string) error {
 	return nil
 }
 
-// hasMark reports whether the intact records after the damage in a log include a sync mark with
-// a sequence number of at least minSeq. REQUIRES: in was read to its end.
-func hasMark(in *record.Reader, minSeq uint64) (found bool, err error) {
+// hasMarker reports whether the intact records after the damage in a log include a durability
+// marker with a sequence number of at least minSeq. REQUIRES: in was read to its end.
+func hasMarker(in *record.Reader, minSeq uint64) (found bool, err error) {
 	if in.Tail().Kind != record.Damaged {
 		return false, nil
 	}
@@ -289,9 +290,9 @@ func (r *Recovery) checkOrder(bySift bool, first uint64, count uint32, firstOfLo
 // judgeTail decides whether the bytes after the last good record of a log are a torn tail, which
 // it cuts off and reports, or damage, for which it returns an error.
 //
-// In logs that sift wrote, a sync mark after the bad record proves that the record had been
+// In logs that sift wrote, a durability marker after the bad record proves that the record had been
 // synced, so it is damaged. Other valid records after it prove nothing: a power cut may keep the
-// later of two unsynced records. Logs of other engines have no marks: any valid record after the
+// later of two unsynced records. Logs of other engines have no markers: any valid record after the
 // bad one counts as proof, and so does a complete last record with a wrong checksum.
 //
 // In logs that sift wrote, zeros up to the end are preallocated space. Such a log never begins
@@ -316,7 +317,7 @@ func (r *Recovery) judgeTail(in *record.Reader, bySift bool) error {
 // has left; see judgeTail. nextSeq is the sequence number after the last record.
 func TailDamaged(in *record.Reader, bySift bool, nextSeq uint64) (bool, error) {
 	if bySift {
-		return hasMark(in, nextSeq)
+		return hasMarker(in, nextSeq)
 	}
 	tail := in.Tail()
 	return tail.Kind == record.Damaged || errors.Is(tail.Err, record.ErrChecksum), nil

@@ -29,7 +29,7 @@ func Salvage(fsys vfs.FS, path string, batch func(payload []byte, offset int64))
 			return size, nil, err
 		}
 		if n == 0 {
-			bySift = isMark(payload)
+			bySift = isMarker(payload)
 		}
 		batch(payload, offset)
 	}

@@ -4,12 +4,12 @@
 package wal
 
 // Each record of a log is a batch; see DecodeBatch. A log begins with an empty batch, its header,
-// which is synced before anything follows. Each further empty batch is a sync mark, a WAL
+// which is synced before anything follows. Each further empty batch is a durability marker, a WAL
 // durability marker. Its sequence number means that all entries before that number, in this log or
-// older ones, were on disk when the mark was written. This lets recovery distinguish a torn tail,
+// older ones, were on disk when the marker was written. This lets recovery distinguish a torn tail,
 // which may be cut off, from damage, which may not (I8). After each sync, the next record is
-// preceded by a mark with the next sequence number. LevelDB and goleveldb skip all empty batches.
-// The header is no mark, because logs are created ahead:
+// preceded by a marker with the next sequence number. LevelDB and goleveldb skip all empty batches.
+// The header is no marker, because logs are created ahead:
 //
 // When a memtable is full, writes continue in the next log, which was created ahead. The old log
 // is synced in the background if a write to it had Sync set. Otherwise the next write with Sync
@@ -17,10 +17,10 @@ package wal
 // to the disk at all. A crash may keep a new log and lose the end of an old one. Recovery detects
 // the missing sequence numbers and ends there, so it still recovers a prefix of the writes (I4). A
 // log is finished when it is on disk or no longer needed. Therefore
-//   - no mark is written to a log, and no sync of it is acknowledged, before all older logs are
+//   - no marker is written to a log, and no sync of it is acknowledged, before all older logs are
 //     finished, and
-//   - the next write then adds a mark with the sequence number of the previous log's last entry,
+//   - the next write then adds a marker with the sequence number of the previous log's last entry,
 //     unless the log has itself been synced.
 //
 // The header of a log that was created ahead has the next sequence number at that time; the
-// sequence number of the log's first record is higher.
+// sequence number of the log's first record may be higher.

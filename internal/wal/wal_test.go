@@ -154,8 +154,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestTornEnd checks that a torn end is cut off, unless a sync mark proves that it had been synced:
-// then it is damage.
+// TestTornEnd checks that a torn end is cut off, unless a durability marker proves that it had been
+// synced: then it is damage.
 func TestTornEnd(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
@@ -167,7 +167,7 @@ func TestTornEnd(t *testing.T) {
 	}{
 		{name: "the last batch, cut", before: []bool{true, false}, log: 1, lost: 1, want: 1},
 		{name: "the last batch, flipped", before: []bool{true, false}, log: 1, flip: true, want: 1},
-		{name: "a batch that a mark proves", before: []bool{true, true}, log: 1, lost: 60, flip: true},
+		{name: "a batch that a marker proves", before: []bool{true, true}, log: 1, lost: 60, flip: true},
 		{name: "a gap before a log that proves nothing", before: []bool{false, false}, after: []bool{false}, log: 1, lost: 1, want: 1},
 		{name: "a gap before a log that was synced twice", before: []bool{false, false}, after: []bool{true, true}, log: 1, lost: 1},
 	} {
@@ -304,7 +304,7 @@ func TestReplayReadErrors(t *testing.T) {
 	}
 }
 
-// foreign writes a log as LevelDB does, without a mark at its beginning, with one batch of one
+// foreign writes a log as LevelDB does, without a marker at its beginning, with one batch of one
 // entry.
 func (f *fixture) foreign() (num uint64) {
 	f.t.Helper()

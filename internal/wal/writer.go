@@ -15,8 +15,8 @@ type Writer struct {
 	spare  *spare    // the next log, if it is being created ahead
 }
 
-// Sealed is a log that Rotate has replaced. It is finished once, by a sync or when its memtable is in
-// a table; its file is then closed.
+// Sealed is a log that Rotate has replaced. It is finished once, by a sync or when its memtable is
+// in a table; its file is then closed.
 type Sealed struct {
 	log      *Log
 	once     sync.Once
@@ -43,7 +43,7 @@ func (w *Writer) Write(lastSeq uint64, parts [][]byte, sync bool) (n int64, err 
 	l := w.live
 	start := l.writer.Offset()
 	if len(w.sealed) == 0 {
-		if err := l.mark(lastSeq + 1); err != nil {
+		if err := l.addMarker(lastSeq + 1); err != nil {
 			return 0, err
 		}
 	}
@@ -87,10 +87,10 @@ func (w *Writer) SyncSealed() error {
 	return w.Check()
 }
 
-// Rotate seals the current log, whose last entry has sequence number lastSeq, and continues in a new
-// one. ahead means that the new log will soon be full, too, so that its successor should be created
-// ahead. After an error the current log is unchanged. REQUIRES: without ahead, the current log is
-// synced and all earlier ones are finished.
+// Rotate seals the current log, whose last entry has sequence number lastSeq, and continues in a
+// new one. ahead means that the new log will soon be full, too, so that its successor should be
+// created ahead. After an error the current log is unchanged. REQUIRES: without ahead, the current
+// log is synced and all earlier ones are finished.
 func (w *Writer) Rotate(lastSeq uint64, ahead bool) (*Sealed, error) {
 	if !ahead {
 		w.dropSpare() // Create gives the new log a higher number, so the spare one could not follow it

@@ -154,9 +154,9 @@ func (d *DB) FilterBytes() int64 { return int64(C.rdb_filter_bytes(d.db)) }
 
 // Count returns the block reads of lookups and their bytes, and the negative and positive
 // filter probes.
-func (d *DB) Count() (blockReads, readBytes, filterNo, filterMaybe int64) {
+func (d *DB) Count() (blockReads, readBytes, filterNo, filterPositive int64) {
 	c := C.rdb_count(d.db)
-	return int64(c.block_reads), int64(c.read_bytes), int64(c.filter_no), int64(c.filter_maybe)
+	return int64(c.block_reads), int64(c.read_bytes), int64(c.filter_no), int64(c.filter_positive)
 }
 
 // Iter is an iterator over all keys.

@@ -24,7 +24,7 @@ using rocksdb::Status;
 
 struct rdb {
   rocksdb::DB* db = nullptr;
-  std::atomic<int64_t> block_reads{0}, read_bytes{0}, filter_no{0}, filter_maybe{0};
+  std::atomic<int64_t> block_reads{0}, read_bytes{0}, filter_no{0}, filter_positive{0};
 };
 
 struct rdb_iter {
@@ -75,7 +75,7 @@ class Counting {
     db_->block_reads += c->block_read_count;
     db_->read_bytes += c->block_read_byte;
     db_->filter_no += c->bloom_sst_miss_count;
-    db_->filter_maybe += c->bloom_sst_hit_count;
+    db_->filter_positive += c->bloom_sst_hit_count;
   }
 
  private:
@@ -269,7 +269,7 @@ int64_t rdb_filter_bytes(rdb* db) {
 }
 
 rdb_counters rdb_count(rdb* db) {
-  return {db->block_reads, db->read_bytes, db->filter_no, db->filter_maybe};
+  return {db->block_reads, db->read_bytes, db->filter_no, db->filter_positive};
 }
 
 rdb_iter* rdb_iter_new(rdb* db) {

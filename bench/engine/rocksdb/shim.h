@@ -18,7 +18,7 @@ typedef struct {
 } rdb_strings;
 
 typedef struct {
-  int64_t block_reads, read_bytes, filter_no, filter_maybe;
+  int64_t block_reads, read_bytes, filter_no, filter_positive;
 } rdb_counters;
 
 // Functions that return char* return NULL, or an error message that the caller frees.

@@ -81,8 +81,8 @@ func eventually(t *testing.T, try func() error) {
 	t.Fatalf("not within a minute: %v", err)
 }
 
-// TestFlags: two nodes use the password and TLS given by flags for clients, the status page and each
-// other. Clients, and a third node, without the right password or certificate are rejected.
+// TestFlags: two nodes use the password and TLS given by flags for clients, the status page and
+// each other. Clients, and a third node, without the right password or certificate are rejected.
 func TestFlags(t *testing.T) {
 	forClients, forPeers, others := testca.New(t), testca.New(t), testca.New(t)
 	clientCA, clientCert, clientKey := forClients.Files(t)
@@ -241,7 +241,8 @@ func TestRefusedFlags(t *testing.T) {
 	}
 }
 
-// TestDemoWithPassword checks that the demo does not take over a password that is meant for a server.
+// TestDemoWithPassword checks that the demo does not take over a password that is meant for a
+// server.
 func TestDemoWithPassword(t *testing.T) {
 	cmd := command("demo")
 	cmd.Env = append(cmd.Env, "SIFT_PASSWORD=secret") // the last one counts

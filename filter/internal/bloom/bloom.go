@@ -244,8 +244,8 @@ func Build(data []byte, hashes []uint64, probes int) {
 }
 
 // setBatch sets the bits of a batch. It reads from each line before it writes to any: the cache
-// misses of loads overlap, while stores reach the cache in order. That saves some 15% of the time to
-// build a filter of a million keys (BenchmarkBuild of package filter). The result only keeps the
+// misses of loads overlap, while stores reach the cache in order. That saves some 15% of the time
+// to build a filter of a million keys (BenchmarkBuild of package filter). The result only keeps the
 // compiler from removing the reads.
 //
 //go:noinline

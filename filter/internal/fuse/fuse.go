@@ -180,8 +180,8 @@ func MayContainIn(data []byte, s Shape, seed uint8, hash uint64) bool {
 // batch is the number of hashes whose slots are loaded together.
 const batch = 16
 
-// MayContainMany sets positive[i] to MayContain(hashes[i]). No branch in the loop over a batch depends
-// on what it reads, so the cache misses overlap. REQUIRES: len(positive) >= len(hashes).
+// MayContainMany sets positive[i] to MayContain(hashes[i]). No branch in the loop over a batch
+// depends on what it reads, so the cache misses overlap. REQUIRES: len(positive) >= len(hashes).
 func (f *Filter) MayContainMany(hashes []uint64, positive []bool) {
 	for len(hashes) >= batch && len(positive) >= batch && f.first > 0 {
 		f.mayContainBatch((*[batch]uint64)(hashes), (*[batch]bool)(positive))

@@ -56,6 +56,21 @@ func (b *band) placeBucket(classes [numClasses][]uint64, starts, first uint64) i
 // place places the equations of hashes: it gives each a row, by Gaussian elimination. It returns
 // false if one contradicts the others; queue[:taken] then has those that were placed. An equation
 // that follows from others, such as a duplicate's, needs no row.
+func (b *band) place(hashes []uint64, starts, first uint64) bool {
+	if cap(b.queue) < len(hashes) {
+		b.queue = make([]equation, 2*len(hashes))
+	}
+	b.queue, b.taken, b.next = b.queue[:len(hashes)], 0, 0
+	for i, h := range hashes {
+		b.queue[i] = equation{coeffOf(h), startOf(h, starts) - first | uint64(printOf(h))<<printAt}
+	}
+	if len(hashes) < 3 {
+		return b.placeAll(b.queue)
+	}
+	return b.placeThree()
+}
+
+// placeThree places the equations of the queue, of which there are at least three.
 //
 // As long as an equation's first row is occupied, the equation there is added to it, which
 // eliminates that row. This is a chain of about 20 dependent steps, so three equations are
@@ -63,19 +78,9 @@ func (b *band) placeBucket(classes [numClasses][]uint64, starts, first uint64) i
 // differ only in their variables, which stay in registers; with helper functions, or with one part
 // that rotates the variables, a build takes 3 to 15% longer
 // (BenchmarkBuild of package filter).
-func (b *band) place(hashes []uint64, starts, first uint64) bool {
-	if cap(b.queue) < len(hashes) {
-		b.queue = make([]equation, 2*len(hashes))
-	}
-	b.queue, b.taken, b.next = b.queue[:len(hashes)], 0, 3
-	for i, h := range hashes {
-		b.queue[i] = equation{coeffOf(h), startOf(h, starts) - first | uint64(printOf(h))<<printAt}
-	}
-	if len(hashes) < 3 {
-		return b.placeAll(b.queue)
-	}
-
+func (b *band) placeThree() bool {
 	rows := b.rows
+	b.next = 3
 	x0, t0 := b.queue[0].coeff, b.queue[0].tail
 	x1, t1 := b.queue[1].coeff, b.queue[1].tail
 	x2, t2 := b.queue[2].coeff, b.queue[2].tail

@@ -68,8 +68,8 @@ func (q *queue) put(at, i int, w Window) {
 	q.index[at%Batch] = uint8(i)
 }
 
-// pass probes a plane for the windows in [from, to), sets positive for each, and moves those that pass
-// to [from, n).
+// pass probes a plane for the windows in [from, to), sets positive for each, and moves those that
+// pass to [from, n).
 func (q *queue) pass(p *Plane, from, to int, positive []bool) int {
 	n := from
 	for i := from; i < to; i++ {

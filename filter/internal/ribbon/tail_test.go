@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestProbeTail compares ProbeTail with probeTailPlain: on an intact block, with each bit of its layers
-// and its tail flipped, and with any number of bytes missing at the beginning.
+// TestProbeTail compares ProbeTail with probeTailPlain: on an intact block, with each bit of its
+// layers and its tail flipped, and with any number of bytes missing at the beginning.
 func TestProbeTail(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	var b Builder

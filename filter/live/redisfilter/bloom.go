@@ -32,9 +32,9 @@ type Options[T any] struct {
 	// acknowledged element is lost if a master crashes and that replica takes over. It costs a
 	// round trip between the servers.
 	Replicas int
-	// ReplicaWait is how long one attempt waits for them. The client's ReadTimeout must be longer, by
-	// more than the tenth of a second with which servers measure it. If zero, it is a second, or half
-	// of ReadTimeout if that is less.
+	// ReplicaWait is how long one attempt waits for them. The client's ReadTimeout must be longer,
+	// by more than the tenth of a second with which servers measure it. If zero, it is a second, or
+	// half of ReadTimeout if that is less.
 	ReplicaWait time.Duration
 	// RetryFor is how long a failing operation is retried; 30 seconds if zero, which
 	// is longer than a failover of Redis Cluster with its default

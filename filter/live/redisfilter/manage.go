@@ -103,8 +103,8 @@ func (f *Bloom[T]) Rename(ctx context.Context, name string) error {
 	return nil
 }
 
-// checkGone returns ErrExists if a generation that Rename would make unreachable holds elements: the
-// filter was rebuilt under both names, so they are different filters.
+// checkGone returns ErrExists if a generation that Rename would make unreachable holds elements:
+// the filter was rebuilt under both names, so they are different filters.
 func (f *Bloom[T]) checkGone(ctx context.Context, g *generation, name string) error {
 	reqs := make([]*request, g.shards)
 	for i := range reqs {

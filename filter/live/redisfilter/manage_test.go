@@ -863,8 +863,8 @@ func renameHalfway(t *testing.T, c *redis.Client, f *Bloom[string]) {
 	deny = false
 }
 
-// TestRenameBothRebuilt checks that Rename deletes no filter if it had failed halfway, and the filter
-// was then rebuilt under both names: more often under the new one, or under the old one.
+// TestRenameBothRebuilt checks that Rename deletes no filter if it had failed halfway, and the
+// filter was then rebuilt under both names: more often under the new one, or under the old one.
 func TestRenameBothRebuilt(t *testing.T) {
 	ctx := context.Background()
 	for name, rebuilds := range map[string][2]int{"new": {1, 2}, "old": {2, 1}} {

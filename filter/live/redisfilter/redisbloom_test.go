@@ -139,8 +139,8 @@ func TestFilters(t *testing.T) {
 	}
 }
 
-// TestRedisBloomShards checks that OpenRedisBloom notices a wrong number of shards and a lost shard,
-// instead of hiding elements.
+// TestRedisBloomShards checks that OpenRedisBloom notices a wrong number of shards and a lost
+// shard, instead of hiding elements.
 func TestRedisBloomShards(t *testing.T) {
 	ctx := context.Background()
 	c := serveBF(t, 3)

@@ -34,7 +34,8 @@ type fileStorage struct {
 // OpenFile returns a Storage in a directory, which it creates unless readOnly is set. The directory
 // is locked, also against other processes, until the storage is closed: another OpenFile returns an
 // error, on Unix syscall.EAGAIN, unless both are read-only. If a database that can write is open,
-// or the lock of Lock is held, when the storage is closed, the directory stays locked until that ends.
+// or the lock of Lock is held, when the storage is closed, the directory stays locked until that
+// ends.
 func OpenFile(path string, readOnly bool) (Storage, error) {
 	fi, err := os.Stat(path)
 	switch {

@@ -120,8 +120,8 @@ func FileDescOk(fd FileDesc) bool {
 	return false
 }
 
-// parseName is the inverse of String. It also accepts LevelDB's old extension of tables, but no other
-// spelling of the number: such files are not the database's.
+// parseName is the inverse of String. It also accepts LevelDB's old extension of tables, but no
+// other spelling of the number: such files are not the database's.
 func parseName(name string) (fd FileDesc, ok bool) {
 	digits, isManifest := strings.CutPrefix(name, "MANIFEST-")
 	if isManifest {

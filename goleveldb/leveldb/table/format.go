@@ -71,8 +71,8 @@ type entry struct{ key, value []byte }
 
 var errBlock = errors.New("malformed block")
 
-// maxBlockShared bounds how many bytes all keys of a block share with the keys before them. A block is
-// decoded as a whole, and a small one could claim any amount; all other bytes are in the block.
+// maxBlockShared bounds how many bytes all keys of a block share with the keys before them. A block
+// is decoded as a whole, and a small one could claim any amount; all other bytes are in the block.
 const maxBlockShared = 256 << 20
 
 // decodeBlock returns the entries of a block. Values alias data. An entry is three varints (the

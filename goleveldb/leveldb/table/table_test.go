@@ -114,8 +114,8 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestBlockOfManyLongKeys checks that a block is read whose keys are long but share nothing, such as
-// an index of long keys.
+// TestBlockOfManyLongKeys checks that a block is read whose keys are long but share nothing, such
+// as an index of long keys.
 func TestBlockOfManyLongKeys(t *testing.T) {
 	w := blockWriter{interval: 1}
 	key := make([]byte, 1<<20)

@@ -23,8 +23,8 @@ const (
 )
 
 // runExpire sets -keys keys that expire within expireTime, not in the order of the keys, and gets
-// keys one after the other, before that and until the server has removed all. With -cores 1 the server
-// has a CPU of its own.
+// keys one after the other, before that and until the server has removed all. With -cores 1 the
+// server has a CPU of its own.
 func runExpire(dir string) error {
 	serverCPUs := "0,1"
 	if *cores == "1" {

@@ -74,7 +74,8 @@ func endOnSignal() {
 	os.Exit(1)
 }
 
-// TestBlock cuts the power below every file system that the kernel has. No guarantee may be violated.
+// TestBlock cuts the power below every file system that the kernel has. No guarantee may be
+// violated.
 func TestBlock(t *testing.T) {
 	var usable []*fileSystem
 	for i := range fileSystems {

@@ -63,8 +63,8 @@ func TestFastCommitRace(t *testing.T) {
 	}
 }
 
-// race writes and syncs pages, as described above, and returns how many of them are missing, and how
-// many images cannot be mounted.
+// race writes and syncs pages, as described above, and returns how many of them are missing, and
+// how many images cannot be mounted.
 func race(t *testing.T, f *fileSystem, dir string, pages int, turns bool) (lost, refused int) {
 	disk, image := filepath.Join(dir, "fs"), filepath.Join(dir, "image")
 	if err := f.make(disk); err != nil {

@@ -28,7 +28,7 @@ var planted = []struct {
 		[]plant.Edit{{File: "internal/wal/writer.go", Old: "would not replay this one.\n\t\tif err := w.SyncSealed()", New: "would not replay this one.\n\t\tif err := w.Check()"}}},
 	{"a full log is closed without a sync", "",
 		[]plant.Edit{{File: "internal/wal/writer.go", Old: "s.finish(s.log.sync)", New: "s.Flushed()"}}},
-	{"a sync mark is written before the logs before it are on disk", "",
+	{"a durability marker is written before the logs before it are on disk", "",
 		[]plant.Edit{{File: "internal/wal/writer.go", Old: "\tif len(w.sealed) == 0 {\n\t\tif err := l.mark", New: "\tif true {\n\t\tif err := l.mark"}}},
 	{"recovery does not look for missing records between logs", "",
 		[]plant.Edit{{File: "internal/wal/replay.go", Old: "case !bySift || !r.prevBySift || r.nextSeq == 0 || first <= r.nextSeq:", New: "case true:"},
@@ -74,11 +74,11 @@ var planted = []struct {
 const nameGoesAlong = "on each of these file systems an fsync of a new file makes its name durable, too"
 
 const (
-	// flushedSoon is why unsynced logs before a new one are hardly found here. TestPowerCutDuringFlush
-	// of the root package holds the flush up.
+	// flushedSoon is why unsynced logs before a new one are hardly found here.
+	// TestPowerCutDuringFlush of the root package holds the flush up.
 	flushedSoon = "their memtables are in tables a moment later"
-	// costsReads is why the loss of the secret is not found. The root package's TestFilterKeyDurable
-	// finds it.
+	// costsReads is why the loss of the secret is not found. The root package's
+	// TestFilterKeyDurable finds it.
 	costsReads = "without its secret a filter is not probed, which costs block reads and gives no wrong answer"
 )
 

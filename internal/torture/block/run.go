@@ -78,8 +78,8 @@ type checkpoint struct {
 // dbName is the database's directory on the disk.
 const dbName = "db"
 
-// do performs a run on a disk whose initial contents are the file named base in the run's directory.
-// The disk holds a database with contents; if contents is empty, it holds none.
+// do performs a run on a disk whose initial contents are the file named base in the run's
+// directory. The disk holds a database with contents; if contents is empty, it holds none.
 func (r *run) do(contents map[string]string) error {
 	tape, err := r.record(contents)
 	if err != nil {

@@ -16,8 +16,8 @@ var (
 	only      = flag.String("only", "", "the only engine to run")
 )
 
-// TestDamage logs what each engine returns from damaged files. It fails only for sift: the results of
-// the others are for comparison.
+// TestDamage logs what each engine returns from damaged files. It fails only for sift: the results
+// of the others are for comparison.
 func TestDamage(t *testing.T) {
 	tmp := t.TempDir()
 	if _, err := os.Stat("/dev/shm"); err == nil {

@@ -282,8 +282,8 @@ func (in *instrumenter) visit(n ast.Node) bool {
 	case *ast.FuncDecl:
 		in.fn = n.Name.Name
 	case *ast.CommClause:
-		// Receives are left alone, because they decide which case of a select is chosen. A send to a
-		// nil channel is never chosen.
+		// Receives are left alone, because they decide which case of a select is chosen. A send to
+		// a nil channel is never chosen.
 		if send, ok := n.Comm.(*ast.SendStmt); ok {
 			in.add("wake", send.Chan, "mutant.Never(%d, ", ")")
 		}

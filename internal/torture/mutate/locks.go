@@ -19,8 +19,8 @@ var (
 	rootConcurrent = regexp.MustCompile("Concurrent|Joint|Jobs|During|UnderLoad|Beside")
 )
 
-// visitLocks moves each Unlock and RUnlock one statement up, and one down. A deferred one is executed
-// at once, so that its lock protects nothing.
+// visitLocks moves each Unlock and RUnlock one statement up, and one down. A deferred one is
+// executed at once, so that its lock protects nothing.
 func (in *instrumenter) visitLocks(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.FuncDecl:
@@ -63,7 +63,8 @@ func (in *instrumenter) unlocks(list []ast.Stmt) {
 	}
 }
 
-// move makes a mutant that executes a statement at another place, where before and after enclose it.
+// move makes a mutant that executes a statement at another place, where before and after enclose
+// it.
 func (in *instrumenter) move(kind string, s ast.Stmt, to token.Pos, before, after string) {
 	in.add(kind, s, "if !mutant.On(%d) { ", " }")
 	id := len(in.mutants)
