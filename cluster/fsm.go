@@ -235,30 +235,32 @@ func (f *FSM) execute(db *sift.DB, log *raft.Log) (reply any, cmdErr, err error)
 // StoreConfiguration implements raft.ConfigurationStore. Raft calls it for entries that change the
 // configuration. They count as applied, too.
 func (f *FSM) StoreConfiguration(index uint64, c raft.Configuration) {
-	removed := f.configure(index, c)
+	gone := f.configure(index, c)
 	f.advance(index, 0)
-	for _, server := range removed {
+	for _, r := range gone {
 		select {
-		case f.removals <- removal{server, index}:
+		case f.removals <- r:
 		default: // nobody tells removed members, or many wait to be told
 		}
 	}
 }
 
-// configure records a change of the members, and returns those that it removes.
-func (f *FSM) configure(index uint64, c raft.Configuration) (removed []raft.Server) {
+// configure records a change of the members, and returns those that it removes or that have another
+// address from then on.
+func (f *FSM) configure(index uint64, c raft.Configuration) (gone []removal) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if index < f.configured {
 		return nil
 	}
 	for _, was := range f.members {
-		if !slices.ContainsFunc(c.Servers, func(s raft.Server) bool { return s.ID == was.ID }) {
-			removed = append(removed, was)
+		i := slices.IndexFunc(c.Servers, func(s raft.Server) bool { return s.ID == was.ID })
+		if i < 0 || c.Servers[i].Address != was.Address {
+			gone = append(gone, removal{server: was, index: index, moved: i >= 0})
 		}
 	}
 	f.members, f.configured = c.Servers, index
-	return removed
+	return gone
 }
 
 // advance records that the log is applied up to seen, and that applied is the last command.
@@ -364,7 +366,8 @@ func (c *checkpoint) Release() {
 
 // Restore implements raft.FSM. It creates a database from the snapshot next to the current one, and
 // switches to it by replacing CURRENT, the file that names the current one. Readers of the old one
-// continue. Restore ignores a snapshot if the database is not behind it.
+// continue. Restore ignores a snapshot of a SnapshotStore if the database is not behind it; one of
+// another store always replaces the database.
 func (f *FSM) Restore(rc io.ReadCloser) error {
 	err := f.restore(rc)
 	if err != nil && f.installsBackup.Load() {

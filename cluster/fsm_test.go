@@ -446,3 +446,66 @@ func TestLostCurrent(t *testing.T) {
 		t.Error("the directory opens without CURRENT")
 	}
 }
+
+// lastIter is a reader that remembers the iterator that it has created last.
+type lastIter struct {
+	reader
+	it *sift.Iter
+}
+
+func (r *lastIter) NewIter(o *sift.IterOptions) (it *sift.Iter, err error) {
+	r.it, err = r.reader.NewIter(o)
+	return r.it, err
+}
+
+// TestScanPanics: the iterator of a loop that panics is closed.
+func TestScanPanics(t *testing.T) {
+	f := openFSM(t, t.TempDir())
+	applyTo(t, f, 1, 1)
+	err := f.View(func(v *View) error {
+		r := &lastIter{reader: v.r}
+		v.r = r
+		func() {
+			defer func() { _ = recover() }()
+			for range v.Scan(nil) {
+				panic("the caller's")
+			}
+		}()
+		defer r.it.Close()
+		if err := r.it.Reset(nil); !errors.Is(err, sift.ErrClosed) {
+			t.Errorf("the iterator can be used: %v", err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOpenLocked: opening a database that is in use removes nothing: the other FSM may be taking a
+// snapshot, or installing one.
+func TestOpenLocked(t *testing.T) {
+	dir := t.TempDir()
+	f := openFSM(t, dir)
+	applyTo(t, f, 1, 3)
+	snap, err := f.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer snap.Release()
+	installing := filepath.Join(dir, statePrefix+"2")
+	if err := os.Mkdir(installing, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if other, err := OpenFSM(dir, appendApply, small()); !errors.Is(err, sift.ErrLocked) {
+		t.Errorf("a second FSM: %v, want %v", err, sift.ErrLocked)
+		if err == nil {
+			other.Close()
+		}
+	}
+	for _, path := range []string{snap.(*checkpoint).dir, installing} {
+		if _, err := os.Stat(path); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -55,9 +55,10 @@ const muxPending = 1024
 const muxPool = 2
 
 // ListenMux listens on an address. Other nodes know it by that address, or by advertise if that is
-// not empty. A host name in advertise is resolved at once, so nodes know IP addresses. If t is nil,
-// connections are neither encrypted nor authenticated. A certificate that other nodes would reject,
-// which must name the address, is an error.
+// not empty; it must not stand for all addresses, as 0.0.0.0 does. A host name in advertise is
+// resolved at once, so nodes know IP addresses. If t is nil, connections are neither encrypted nor
+// authenticated. A certificate that other nodes would reject, which must name the address, is an
+// error.
 func ListenMux(address, advertise string, t *TLS) (*Mux, error) {
 	m := &Mux{done: make(chan struct{}), pending: make(chan struct{}, muxPending), groups: map[uint32]*muxLayer{}}
 	m.SetCluster(ClusterID{})
@@ -68,14 +69,17 @@ func ListenMux(address, advertise string, t *TLS) (*Mux, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.ln, m.known = ln, ln.Addr()
+	m.ln = ln
+	known := ln.Addr().(*net.TCPAddr)
 	if advertise != "" {
-		addr, err := net.ResolveTCPAddr("tcp", advertise)
-		if err != nil {
+		if known, err = net.ResolveTCPAddr("tcp", advertise); err != nil {
 			return nil, errors.Join(err, ln.Close())
 		}
-		m.known = addr
 	}
+	if known.IP == nil || known.IP.IsUnspecified() {
+		return nil, errors.Join(fmt.Errorf("cluster: other nodes cannot reach %s: advertise another address", known), ln.Close())
+	}
+	m.known = known
 	if t != nil {
 		if err := t.check(m.known.String()); err != nil {
 			return nil, errors.Join(fmt.Errorf("cluster: other nodes would reject the certificate of %s: %w", m.known, err), ln.Close())

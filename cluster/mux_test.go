@@ -302,3 +302,94 @@ func TestMuxCertificate(t *testing.T) {
 		}
 	}
 }
+
+// TestMovedDisconnected: no connections to the former address of a member remain, also on a node
+// that does not lead.
+func TestMovedDisconnected(t *testing.T) {
+	old, err := ListenMux("127.0.0.1:0", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.Close()
+	moves, err := old.Transport(7, 9, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for rpc := range moves.Consumer() {
+			rpc.Respond(&raft.RequestVoteResponse{}, nil)
+		}
+	}()
+	var nodes [2]*Node
+	var open [2]*openConns
+	var members []raft.Server
+	for i := range nodes {
+		var m *Mux
+		m, open[i] = countingMux(t)
+		trans, err := m.Transport(7, uint64(i), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := fmt.Sprintf("n%d", i)
+		members = append(members, raft.Server{ID: raft.ServerID(id), Address: trans.LocalAddr()})
+		o := Options{ID: id, Dir: t.TempDir(), Apply: appendApply, Transport: trans, DB: small(), Raft: noSnapshots(i)}
+		if i == 0 {
+			o.Bootstrap = members
+		}
+		if nodes[i], err = Open(o); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { nodes[i].Close() })
+	}
+	nonvoter := func(id raft.ServerID, addr raft.ServerAddress) {
+		t.Helper()
+		eventually(t, func() error {
+			return nodes[0].Do(t.Context(), func(r *raft.Raft) raft.Future { return r.AddNonvoter(id, addr, 0, 0) })
+		})
+	}
+	nonvoter("n1", members[1].Address)
+	nonvoter("x", moves.LocalAddr())
+	eventually(t, func() error {
+		if now, _ := nodes[1].fsm.Members(); len(now) != 3 {
+			return fmt.Errorf("the members are %v", now)
+		}
+		return nil
+	})
+	// As after an election in which this node was a candidate.
+	if err := nodes[1].trans.RequestVote("x", moves.LocalAddr(), &raft.RequestVoteRequest{Term: 1}, new(raft.RequestVoteResponse)); err != nil {
+		t.Fatal(err)
+	}
+	if n := open[1].Load(); n != 1 {
+		t.Fatalf("%d connections are open after a request", n)
+	}
+	nonvoter("x", ReplicaAddr(old.Addr(), 10))
+	eventually(t, func() error {
+		if n := open[1].Load(); n != 0 {
+			return fmt.Errorf("%d connections to a former address are open", n)
+		}
+		return nil
+	})
+}
+
+// TestMuxUnreachable: an address that stands for all addresses is not one by which others know the
+// port.
+func TestMuxUnreachable(t *testing.T) {
+	for _, c := range []struct {
+		address, advertise string
+		ok                 bool
+	}{
+		{"0.0.0.0:0", "", false},
+		{":0", "", false},
+		{"127.0.0.1:0", ":7000", false},
+		{"127.0.0.1:0", "[::]:7000", false},
+		{"0.0.0.0:0", "127.0.0.1:7000", true},
+	} {
+		m, err := ListenMux(c.address, c.advertise, nil)
+		if (err == nil) != c.ok {
+			t.Errorf("%+v: %v", c, err)
+		}
+		if err == nil {
+			m.Close()
+		}
+	}
+}

@@ -7,9 +7,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// ReadStale calls fn with the database as it is on this node, which may lag behind, without
-// limit while the node is cut off from the others. The view never goes back in time, and shows only
-// committed commands.
+// ReadStale calls fn with the database as it is on this node, which may lag behind, without limit
+// while the node is cut off from the others. It shows only committed commands. It goes back in time
+// only after a power failure, until the node has applied the log again, and by RestoreBackup.
 func (n *Node) ReadStale(fn func(*View) error) error { return n.fsm.View(fn) }
 
 // Read calls fn with a view that includes every command that any node had acknowledged when Read
@@ -19,8 +19,9 @@ func (n *Node) ReadStale(fn func(*View) error) error { return n.fsm.View(fn) }
 //
 // The leader notes the commit index. It waits until a majority has answered a heartbeat that was
 // sent after that, which shows that there was no other leader when Read was called, and until the
-// log is applied up to that index. Read does not depend on clocks. Read writes nothing, except that
-// a new leader first commits an entry in its term: until then it does not know what is committed.
+// log is applied up to that index. Read does not depend on clocks. Read writes nothing, with two
+// exceptions. A new leader first commits an entry in its term: until then it does not know what is
+// committed. And if the log is not applied within 20 ms, Read adds a barrier to it.
 func (n *Node) Read(ctx context.Context, fn func(*View) error) error {
 	if err := n.linearize(ctx); err != nil {
 		return err

@@ -74,23 +74,26 @@ func (n *Node) AddedAfter(index uint64) (bool, error) {
 	return false, nil
 }
 
-// removal is a committed change that removes a member.
+// removal is a committed change that removes a member, or gives it another address.
 type removal struct {
 	server raft.Server
 	index  uint64
+	moved  bool // the member has another address
 }
 
 // tellRemoved tells members that they have been removed, while this node leads. Raft sends them the
 // change only before it is committed, when keepVote drops it. A node that cannot be reached is not
 // told. Once requests to removed members have ended, idle connections are closed. Those to removed
-// members would remain open forever.
+// members, and to former addresses of others, would remain open forever.
 func (n *Node) tellRemoved() {
 	defer close(n.told)
 	var ended <-chan time.Time
 	for {
 		select {
 		case r := <-n.fsm.removals:
-			n.tell(r)
+			if !r.moved {
+				n.tell(r)
+			}
 			ended = time.After(requestTimeout)
 		case <-ended:
 			n.trans.closeIdle()

@@ -117,14 +117,18 @@ func (d *stateDir) open() (*state, error) {
 		return nil, fmt.Errorf("cluster: %s contains %q", filepath.Join(d.dir, currentName), current)
 	}
 	d.next = number + 1
+	s, err := d.openDB(filepath.Join(d.dir, name)) // first, because it locks the database
+	if err != nil {
+		return nil, err
+	}
 	for _, other := range names {
 		if other != name && (strings.HasPrefix(other, statePrefix) || strings.HasPrefix(other, checkpointPrefix)) {
 			if err := os.RemoveAll(filepath.Join(d.dir, other)); err != nil {
-				return nil, err
+				return nil, errors.Join(err, s.db.Close())
 			}
 		}
 	}
-	return d.openDB(filepath.Join(d.dir, name))
+	return s, nil
 }
 
 func (d *stateDir) openDB(dir string) (*state, error) {

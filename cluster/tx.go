@@ -87,6 +87,7 @@ func (v *View) Scan(o *sift.IterOptions) iter.Seq2[sift.Entry, error] {
 			yield(sift.Entry{}, v.note(err))
 			return
 		}
+		defer it.Close() // also when the loop panics or ends the goroutine
 		for ok := it.First(); ok; ok = it.Next() {
 			if !yield(sift.Entry{Key: it.Key(), Value: it.Value()}, nil) {
 				v.note(it.Close())

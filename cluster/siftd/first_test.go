@@ -331,3 +331,31 @@ func TestOpensOnce(t *testing.T) {
 	default:
 	}
 }
+
+// TestAnnounceCommitted: a node goes on announcing itself while its address is in the log of the
+// directory group but not committed: the next leader may drop that entry.
+func TestAnnounceCommitted(t *testing.T) {
+	redis.SetLogger(silent{})
+	n := startAt(t, Config{Dir: t.TempDir(), Init: true, Shape: Shape{1, 1}, Raft: patientRaft()})
+	other := startAt(t, Config{Dir: t.TempDir(), Join: []string{n.Addr()}, Raft: patientRaft()})
+	waitUntil(t, "both are recorded", func() bool {
+		addr, err := n.address(n.id)
+		return err == nil && addr == n.Addr() && n.leadsDirectory() && n.creates() == nil && !other.joins()
+	})
+	id, addr := raft.ServerID(n.id), n.directoryAddr()
+	if err := add(n.node, id, cluster.ReplicaAddr("127.0.0.1:1", directoryReplica(n.id)), true, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.node.Raft().Shutdown().Error(); err != nil { // nothing is committed from now on
+		t.Fatal(err)
+	}
+	go add(n.node, id, addr, true, 0)
+	waitUntil(t, "the address is in the log", func() bool { return addressOf(n, n.id) == addr })
+	done := make(chan struct{})
+	n.tasks.Go(func() { n.announce(); close(done) })
+	select {
+	case <-done:
+		t.Error("the node relies on a change that is not committed")
+	case <-time.After(time.Second):
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -63,12 +64,16 @@ func (n *Node) announce() {
 	for ; n.ctx.Err() == nil; pause(n.ctx, 200*time.Millisecond) {
 		self := serve.GroupMember{ID: n.id, Addr: n.announced(), RaftAddr: string(n.directoryAddr())}
 		known, voter := false, false
-		for _, server := range servers(n.node) {
+		newest := servers(n.node)
+		for _, server := range newest {
 			if string(server.ID) == n.id {
 				known, voter = string(server.Address) == self.RaftAddr, server.Suffrage == raft.Voter
 			}
 		}
 		if addr, err := n.address(n.id); err == nil && addr == self.Addr && known && (voter || !join) {
+			if committed, _ := n.node.FSM().Members(); !slices.Equal(newest, committed) {
+				continue // the next leader may drop the newest change
+			}
 			if !join {
 				return
 			}

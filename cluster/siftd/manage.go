@@ -177,17 +177,20 @@ const (
 // placeGroups places the groups while this node leads the directory group.
 func (n *Node) placeGroups() {
 	heard := map[string]time.Time{}
+	logged := map[string]bool{}
 	begun := map[string]transfer{}
 	lastErr := ""
 	for wait := placeEvery; pause(n.ctx, wait); {
 		wait = placeEvery
 		if !n.leadsDirectory() || n.groups() == 0 {
 			clear(heard)
+			clear(logged)
 			clear(begun)
 			continue
 		}
 		v, err := n.pollAll(heard)
 		if err == nil {
+			n.logLost(v, logged)
 			v.noteTransfers(begun, time.Now())
 			if len(begun) > 0 {
 				wait = placeNext
@@ -234,10 +237,8 @@ func (n *Node) pollAll(heard map[string]time.Time) (*view, error) {
 	var wg sync.WaitGroup
 	for i := range v.nodes {
 		wg.Go(func() {
-			var err error
-			if answers[i], err = n.poll(v.nodes[i].id); err == nil {
-				v.nodes[i].reachable = true
-			}
+			answers[i], v.nodes[i].err = n.poll(v.nodes[i].id)
+			v.nodes[i].reachable = v.nodes[i].err == nil
 		})
 	}
 	wg.Wait()
@@ -269,6 +270,17 @@ func (n *Node) pollAll(heard map[string]time.Time) (*view, error) {
 		}
 	}
 	return v, n.noteLeaders(v)
+}
+
+// logLost logs, once for each node that has been lost, why it does not report its replicas: no
+// groups are placed on it.
+func (n *Node) logLost(v *view, logged map[string]bool) {
+	for _, node := range v.nodes {
+		if node.lost && !logged[node.id] {
+			n.cfg.Logger.Warn("no groups are placed on a node that does not answer", "node", node.id, "err", node.err)
+		}
+		logged[node.id] = node.lost
+	}
 }
 
 // poll returns the replicas that a node has. Until the node has opened them, poll returns an

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -27,8 +28,8 @@ import (
 type Config struct {
 	// Dir holds everything that the node stores.
 	Dir string
-	// Addr is where the node listens for clients. Announce is where they reach it. Default: Addr,
-	// which must then have a host other than 0.0.0.0.
+	// Addr is where the node listens for clients. Announce is where they, and the other
+	// nodes, reach it. Default: Addr, which must then have a host other than 0.0.0.0.
 	Addr, Announce string
 	// RaftAddr is where the node listens for other nodes. Without Peers it must be a loopback
 	// address. RaftAnnounce is where they reach it. Default: RaftAddr, as above.
@@ -370,6 +371,12 @@ func (c Config) Validate() error {
 func (c Config) resolve() (Config, error) {
 	if c.Dir == "" || c.Addr == "" || c.RaftAddr == "" {
 		return c, errors.New("siftd: Dir, Addr and RaftAddr are required")
+	}
+	addrs := append([]string{c.Addr, c.Announce, c.RaftAddr, c.RaftAnnounce, c.HTTPAddr}, c.Join...)
+	for i, addr := range addrs {
+		if _, port, err := net.SplitHostPort(addr); (addr != "" || i >= 5) && (err != nil || port == "") {
+			return c, fmt.Errorf("siftd: %q is not an address such as 10.0.0.1:7000", addr)
+		}
 	}
 	if c.Peers == nil && !isLoopback(c.RaftAddr) {
 		return c, fmt.Errorf("siftd: %s is not a loopback address and requires TLS between nodes", c.RaftAddr)

@@ -22,6 +22,7 @@ type nodeView struct {
 	leaving   bool
 	votes     bool // in the directory group
 	reachable bool
+	err       error          // why it is not reachable
 	lost      bool           // unreachable for longer than lostAfter
 	asked     bool           // was to lead a group a short time ago, but does not lead it yet
 	hosts     map[int]string // the names of its replicas, by group

@@ -1,10 +1,13 @@
 package siftd
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -379,4 +382,35 @@ func TestPlanDeclined(t *testing.T) {
 	if a := next(now.Add(time.Second)); a.what != "LEAD" {
 		t.Errorf("%v, although the last transfer has succeeded", a)
 	}
+}
+
+// lockedBuffer is a buffer for the log of a node that is running.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// TestLostLogged: if the node that places the groups cannot reach another one, which then gets no
+// groups, its log says why.
+func TestLostLogged(t *testing.T) {
+	redis.SetLogger(silent{})
+	var logged lockedBuffer
+	first := startAt(t, Config{Dir: t.TempDir(), Init: true, Shape: Shape{1, 3}, Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+	second := startAt(t, Config{Dir: t.TempDir(), Join: []string{first.Addr()}, Announce: "127.0.0.1:1"})
+	waitUntil(t, "the log has the reason", func() bool {
+		text := logged.String()
+		return strings.Contains(text, second.ID()) && strings.Contains(text, "127.0.0.1:1:")
+	})
 }

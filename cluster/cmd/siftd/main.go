@@ -96,7 +96,7 @@ func (o *options) flags() *flag.FlagSet {
 	f.StringVar(&o.passwordFile, "password-file", "", "require clients to send the password on the first line of this file; default: the environment variable SIFT_PASSWORD")
 	f.StringVar(&o.clientCert, "tls-cert", "", "the certificate for clients, with its chain")
 	f.StringVar(&o.clientKey, "tls-key", "", "the private key of --tls-cert")
-	f.StringVar(&o.clientCA, "tls-ca", "", "the authority that signs the certificates for clients, for --join; default: the system's")
+	f.StringVar(&o.clientCA, "tls-ca", "", "the authority that signs the certificates for clients; nodes connect to each other as clients, so all need it; default: the system's")
 	f.StringVar(&o.peerCert, "peer-cert", "", "the certificate for other nodes")
 	f.StringVar(&o.peerKey, "peer-key", "", "the private key of --peer-cert")
 	f.StringVar(&o.peerCA, "peer-ca", "", "the authority that signs the nodes' certificates and no others")
