@@ -74,12 +74,20 @@ func (d *DB) buildFilters(ctx context.Context) (rewritten int, err error) {
 		return 0, d.filterKeyErr // there is no secret for the filters
 	}
 	firstNew := d.nextFile.Load()
-	var search tableSearch
+	var search, rest tableSearch
 	wanted := func(level int, meta *manifest.TableMeta) (bool, error) {
 		if meta.Num >= firstNew {
 			return false, nil // written with the right filter
 		}
 		return d.lacksFilter(level, meta)
+	}
+	// apart returns the compaction of a table of level 0 and only those that must move with it.
+	apart := func(version *manifest.Version, meta *manifest.TableMeta) compact.Plan {
+		cfg := d.compactConfig()
+		cfg.TableBytes = 0 // else others may be added that save work later
+		plan, _ := compact.PickOld(version, cfg, base.UserKey(meta.Smallest), base.UserKey(meta.Largest), firstNew)
+		plan.TrivialMove = false
+		return plan
 	}
 	err = d.do(ctx, func(ctx context.Context) (last bool, err error) {
 		version := d.state.Load().version
@@ -94,11 +102,21 @@ func (d *DB) buildFilters(ctx context.Context) (rewritten int, err error) {
 			plan, _ = compact.PickOld(version, d.compactConfig(), nil, nil, firstNew)
 			plan.TrivialMove = false
 			if !readable(&plan) {
-				// This compaction will fail: rewrite all other tables first.
-				level, meta, more, err := search.next(ctx, version, 1, wanted)
+				// This compaction will fail: first rewrite all tables that do not need the
+				// unreadable ones.
+				level, meta, more, err := rest.next(ctx, version, 0, func(level int, meta *manifest.TableMeta) (bool, error) {
+					ok, err := wanted(level, meta)
+					if ok && level == 0 {
+						p := apart(version, meta)
+						ok = readable(&p)
+					}
+					return ok, err
+				})
 				switch {
 				case more || err != nil:
 					return false, err
+				case meta != nil && level == 0:
+					plan = apart(version, meta)
 				case meta != nil:
 					plan = rewritePlan(level, meta)
 				}
@@ -279,8 +297,10 @@ func (d *DB) planInput(plan *compact.Plan) (base.Iterator, uint64, error) {
 	}
 	var children []base.Iterator
 	if plan.Level == 0 {
-		for _, meta := range plan.Inputs[0] {
-			children = append(children, meta.Handle.(*table).reader.Load().NewIter(o))
+		// One table of a run is open at a time: an Ingest may add thousands of tables to level 0,
+		// and each open one has a read-ahead window.
+		for _, run := range manifest.Runs(plan.Inputs[0]) {
+			children = append(children, levelIterator(run, o))
 		}
 	} else {
 		children = append(children, levelIterator(plan.Inputs[0], o))

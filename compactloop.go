@@ -25,7 +25,8 @@ import (
 // level waits for a while; other steps do not.
 
 // job is work that a caller waits for and that may take more than one compaction. Its steps are
-// bounded. Each step starts from the current tree, which may have changed since the previous step.
+// bounded, except the compaction of level 0 and the last search of a DeleteRange. Each step starts
+// from the current tree, which may have changed since the previous step.
 type job struct {
 	ctx context.Context // of the caller
 	// step performs the next step and reports whether it was the last one. It runs on the
@@ -204,8 +205,8 @@ func (d *DB) runAutomatic(ctx context.Context, plan *compact.Plan) {
 	retry := d.failedLevels[plan.Level]
 	b.change(func() {
 		// Writes wait for level 0 only while a compaction of it is due. It is still due after a
-		// failure, so a retry will clear the error. After damage the retry may come only in an hour,
-		// and a compaction may become due before that.
+		// failure, so a retry will clear the error. After damage the retry may come only in an
+		// hour, and a compaction may become due before that.
 		if plan.Level == 0 && (err == nil || plan.Score > 0 || isFinal(err)) {
 			b.compactErr = err
 		}

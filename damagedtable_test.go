@@ -353,3 +353,36 @@ func TestIterUnknownKind(t *testing.T) {
 		t.Errorf("%q, %v", it.Value(), it.Err())
 	}
 }
+
+// TestBuildFiltersBesideDamage checks that an unreadable table in level 0 does not keep
+// BuildFilters from compacting tables there that do not overlap it.
+func TestBuildFiltersBesideDamage(t *testing.T) {
+	fs := vfstest.NewMem()
+	o := uncached(fs)
+	o.Filter = filter.Bloom(10)
+	db := mustOpen(t, "db", o)
+	for _, key := range []string{"a", "z"} {
+		if err := errors.Join(db.Put([]byte(key), nil, nil), db.Flush()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	upper := db.state.Load().version.Levels[0]
+	if len(upper) != 2 {
+		t.Fatalf("%d tables in level 0", len(upper))
+	}
+	victim := upper[0]
+	mustClose(t, db)
+	writeFile(t, fs, victim.Handle.(*table).path, make([]byte, victim.Size))
+
+	o.Filter = filter.Bloom(12)
+	db = mustOpen(t, "db", o)
+	defer mustClose(t, db)
+	if rewritten, err := db.BuildFilters(context.Background()); err != nil || rewritten != 1 {
+		t.Errorf("%d tables got another filter, %v", rewritten, err)
+	}
+	a, err := db.Has([]byte("a"))
+	z, err2 := db.Has([]byte("z"))
+	if (err == nil) == (err2 == nil) || !a && !z {
+		t.Errorf("a: %t, %v; z: %t, %v", a, err, z, err2)
+	}
+}

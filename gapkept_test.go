@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // TestDeleteRangeLeavesGap checks that DeleteRange leaves a gap, so that the next iterator does not
@@ -345,5 +347,105 @@ func TestOldIteratorsAddNoGap(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestDeleteRangeEndsBeforeGap checks that DeleteRange does not walk over the range once it is
+// deleted if ctx has ended: the walk may read much, and only saves time.
+func TestDeleteRangeEndsBeforeGap(t *testing.T) {
+	fs := vfstest.Inject(vfstest.NewMem())
+	db := mustOpen(t, "db", uncached(fs))
+	defer mustClose(t, db)
+	from, to := []byte("key"), []byte("kez")
+	for round := range 2 { // values, then tombstones above them
+		var b Batch
+		for i := range 200 {
+			if key := fmt.Appendf(nil, "key%03d", i); round == 0 {
+				b.Put(key, nil)
+			} else {
+				b.Delete(key)
+			}
+		}
+		if err := errors.Join(db.Write(&b, NoSync), db.Flush()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := db.Snapshot() // no table is dropped
+	defer s.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	fs.SetHook(func(op vfstest.Op) error {
+		if op.Kind == vfstest.OpReadAt && onTable(op) {
+			cancel() // during the only step: it is too short to notice
+		}
+		return nil
+	})
+	err := db.DeleteRange(ctx, from, to)
+	fs.SetHook(nil)
+	if gaps := db.gaps.Gaps(); err != nil || ctx.Err() == nil || len(gaps) != 0 {
+		t.Errorf("%v, ctx: %v, gaps: %v", err, ctx.Err(), gaps)
+	}
+	if err := db.DeleteRange(context.Background(), from, to); err != nil || len(db.gaps.Gaps()) != 1 {
+		t.Errorf("%v, gaps: %v", err, db.gaps.Gaps())
+	}
+}
+
+// TestExtendedGapWeighsAll checks that a gap which walks extend weighs as much as all tombstones in
+// it: it would be evicted, and dropped when it is cut, as one of the lightest otherwise.
+func TestExtendedGapWeighsAll(t *testing.T) {
+	o := uncached(vfstest.NewMem())
+	o.MemtableBytes = 1 << 20
+	db := mustOpen(t, "db", o)
+	defer mustClose(t, db)
+	key := func(i int) []byte { return fmt.Appendf(nil, "key%05d", i) }
+	var all Batch
+	for i := range 401 {
+		all.Put(key(i), nil)
+	}
+	if err := db.Write(&all, NoSync); err != nil {
+		t.Fatal(err)
+	}
+	for from := 0; from < 400; from += 100 {
+		var b Batch
+		for i := range 100 {
+			b.Delete(key(from + i))
+		}
+		if err := db.Write(&b, NoSync); err != nil {
+			t.Fatal(err)
+		}
+		if has, err := db.HasRange(nil, nil); !has || err != nil {
+			t.Fatal(has, err)
+		}
+	}
+	if gaps := db.gaps.Gaps(); len(gaps) != 1 || gaps[0].Weight < 400 {
+		t.Errorf("of 400 tombstones: %d gaps, the first weighs %d", len(gaps), gaps[0].Weight)
+	}
+}
+
+// TestRangeBecomesOneGap checks that DeleteRange leaves one gap that weighs as much as all its
+// tombstones, though it walks over them in several rounds.
+func TestRangeBecomesOneGap(t *testing.T) {
+	o := uncached(vfstest.NewMem())
+	o.MemtableBytes = 1 << 20
+	db := mustOpen(t, "db", o)
+	defer mustClose(t, db)
+	const n = 3*gapStep + 100
+	var all Batch
+	for i := range n {
+		all.Put(fmt.Appendf(nil, "key%05d", i), nil)
+	}
+	if err := db.Write(&all, NoSync); err != nil {
+		t.Fatal(err)
+	}
+	s := db.Snapshot() // no table is dropped
+	defer s.Close()
+	if err := db.DeleteRange(context.Background(), []byte("key"), []byte("kez")); err != nil {
+		t.Fatal(err)
+	}
+	if gaps := db.gaps.Gaps(); len(gaps) != 1 || gaps[0].Weight < n {
+		t.Errorf("of %d tombstones: %d gaps, the first weighs %d", n, len(gaps), gaps[0].Weight)
+	}
+	if has, err := db.HasRange([]byte("key"), []byte("kez")); has || err != nil {
+		t.Error(has, err)
 	}
 }

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/siftdb/sift/internal/base"
@@ -56,5 +59,53 @@ func TestIngestOverlapsLittle(t *testing.T) {
 	}
 	if v.Deepest < 2 || above == 0 {
 		t.Fatalf("%d tables above level %d", above, v.Deepest)
+	}
+}
+
+// TestCompactionReadsRuns checks that a compaction of level 0 has one table of each run open: the
+// read-ahead of all tables of an Ingest would take much more than Options.Memory.
+func TestCompactionReadsRuns(t *testing.T) {
+	fs := vfstest.Inject(vfstest.NewMem())
+	o := uncached(fs)
+	o.TableBytes, o.BlockBytes, o.DisableCompression = 1<<10, 256, true
+	db := mustOpen(t, "db", o)
+	defer mustClose(t, db)
+	err := errors.Join(db.Put([]byte("a"), nil, NoSync), db.Put([]byte("z"), nil, NoSync), db.Flush())
+	err = errors.Join(err, db.Ingest(context.Background(), func(yield func(Op, error) bool) {
+		for i := range 2000 {
+			if !yield(Op{Key: fmt.Appendf(nil, "key%05d", i), Value: make([]byte, 100)}, nil) {
+				return
+			}
+		}
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := db.state.Load().version
+	if n, runs := len(version.Levels[0]), len(version.Runs); n < 20 || runs != 2 {
+		t.Fatalf("%d tables and %d runs in level 0", n, runs)
+	}
+	plan, _ := compact.PickOld(version, db.compactConfig(), nil, nil, math.MaxUint64)
+	in, _, err := db.planInput(&plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	var mu sync.Mutex
+	read := map[string]bool{}
+	fs.SetHook(func(op vfstest.Op) error {
+		if op.Kind == vfstest.OpReadAt && strings.HasSuffix(op.Name, ".ldb") {
+			mu.Lock()
+			defer mu.Unlock()
+			read[op.Name] = true
+		}
+		return nil
+	})
+	if !in.First() {
+		t.Error(in.Err())
+	}
+	fs.SetHook(nil)
+	if len(read) > len(version.Runs) {
+		t.Errorf("the first move reads %d of %d tables, in %d runs", len(read), len(plan.Inputs[0]), len(version.Runs))
 	}
 }

@@ -134,13 +134,20 @@ func (it *Iter) startWalk(gaps []*gap.Gap, start []byte, backward bool) walk {
 	it.unbounded = start == nil
 	w := walk{it: it, gaps: gaps, backward: backward}
 	w.look(it.startKey())
-	switch near := &it.near; {
-	case backward && near.above != nil && bytes.Equal(start, near.above.From):
-		w.known = near.above.Weight
-	case !backward && near.below != nil && bytes.Equal(start, near.below.To):
-		w.known = near.below.Weight
-	}
+	w.known = w.beside(start)
 	return w
+}
+
+// beside returns the weight of the gap by which the range has been shortened, if the walk starts
+// next to it: a gap that the walk records becomes one with it.
+func (w *walk) beside(start []byte) int {
+	switch near := &w.it.near; {
+	case w.backward && near.above != nil && bytes.Equal(start, near.above.From):
+		return near.above.Weight
+	case !w.backward && near.below != nil && bytes.Equal(start, near.below.To):
+		return near.below.Weight
+	}
+	return 0
 }
 
 // startKey returns the start of the walk, or nil for the end of all keys.
@@ -235,7 +242,7 @@ func (w *walk) pass() (again bool) {
 		return false
 	}
 	it := w.it
-	w.passed, w.known = 0, 0
+	w.passed, w.known = 0, w.beside(it.startKey())
 	w.gaps = it.db.gaps.Gaps() // from after the watch has begun
 	w.look(it.startKey())
 	switch {

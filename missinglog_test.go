@@ -638,8 +638,8 @@ func TestMemtablesFlushedTogether(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestRotationAfterOldLogFails checks that a write without Sync is not accepted if it has waited for
-// the failing sync of the old log because it needs the next one (I5).
+// TestRotationAfterOldLogFails checks that a write without Sync is not accepted if it has waited
+// for the failing sync of the old log because it needs the next one (I5).
 func TestRotationAfterOldLogFails(t *testing.T) {
 	_, o, begin, began, release := slowLogs(t)
 	db := mustOpen(t, "db", o)

@@ -102,13 +102,15 @@ type Options struct {
 	// options below set count against it, but are used as they are even if they exceed it: filters
 	// and indexes get at least a quarter of Memory. Newly loaded indexes may exceed it until the
 	// database divides memory again, in the background. It does not limit range filters,
-	// transactions (see TxBytes), batches larger than a memtable, or open iterators. The database
-	// takes that much only if filters and indexes need it. At least 1 MiB. Default: half of the
-	// memory that the process may use, which is the least of what its container, its machine,
-	// GOMEMLIMIT and ulimit -v allow, on 32-bit systems at most 2 GiB; if none of these is known,
-	// as on Windows without GOMEMLIMIT, 1 GiB. The limit of a container, or of another control
-	// group on Linux, is the lowest memory.max or memory.high of the group and its visible
-	// ancestors; with version 1 of control groups, the lowest memory.limit_in_bytes.
+	// transactions (see TxBytes), batches larger than a memtable, open iterators, or the read-ahead
+	// of compactions: up to 256 KiB for each group of level 0 tables without overlap, of which only
+	// DisableAutoCompaction lets there be many. The database takes that much only if filters and
+	// indexes need it. At least 1 MiB. Default: half of the memory that the process may use, which
+	// is the least of what its container, its machine, GOMEMLIMIT and ulimit -v allow, on 32-bit
+	// systems at most 2 GiB; if none of these is known, as on Windows without GOMEMLIMIT, 1 GiB.
+	// The limit of a container, or of another control group on Linux, is the lowest memory.max or
+	// memory.high of the group and its visible ancestors; with version 1 of control groups, the
+	// lowest memory.limit_in_bytes.
 	Memory int64
 	// BlockCache is a cache for uncompressed data blocks. Databases can share it. Memory counts
 	// CacheBytes for it, whatever its capacity. Default: a cache of CacheBytes for this database

@@ -239,7 +239,7 @@ func Fit(levels []DeepLevel) []DeepLevel {
 // newVersion builds a version from the tables of level 0 and the levels below it.
 func newVersion(top []*TableMeta, levels []DeepLevel) *Version {
 	v := new(Version)
-	v.Levels[0], v.Runs = top, runs(top)
+	v.Levels[0], v.Runs = top, Runs(top)
 	for _, l := range levels {
 		v.Levels[l.Level], v.Deepest = l.Tables, l.Level
 	}
@@ -256,9 +256,9 @@ func newVersion(top []*TableMeta, levels []DeepLevel) *Version {
 	return v
 }
 
-// runs groups tables for Version.Runs. Adding each table, in the order of smallest keys, to any run
-// that ends before it gives the fewest runs.
-func runs(tables []*TableMeta) (runs [][]*TableMeta) {
+// Runs groups tables of level 0 as in Version.Runs. Adding each table, in the order of smallest
+// keys, to any run that ends before it gives the fewest runs.
+func Runs(tables []*TableMeta) (runs [][]*TableMeta) {
 	tables = slices.Clone(tables)
 	slices.SortFunc(tables, func(a, b *TableMeta) int { return base.CompareInternal(a.Smallest, b.Smallest) })
 	for _, t := range tables {

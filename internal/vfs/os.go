@@ -23,8 +23,8 @@ import (
 // any other way: closing any descriptor of a file drops all POSIX locks that the process has
 // on it.
 //
-// Files are *os.File, except mapped tables (mappedFile) and, on Linux, logs (mappedLog). The Sync of
-// an *os.File is fsync, on macOS F_FULLFSYNC, or fsync if the file system lacks that.
+// Files are *os.File, except mapped tables (mappedFile) and, on Linux, logs (mappedLog). The Sync
+// of an *os.File is fsync, on macOS F_FULLFSYNC, or fsync if the file system lacks that.
 var OS osFS
 
 type osFS struct{}
