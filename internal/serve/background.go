@@ -22,6 +22,8 @@ const (
 	// that is one entry: a write that removes many long keys might be larger than the store
 	// accepts.
 	removeBytes = 256 << 10
+	// collectPause is how long after an error the collector looks for old entries again.
+	collectPause = time.Minute
 )
 
 // sweeper removes expired keys. Reads ignore an expired key even before it is removed.
@@ -204,19 +206,25 @@ func (s *Server) sweepKey(c *client, index, key []byte) error {
 }
 
 // collector removes entries that no longer belong to a key from the store: first those that an
-// earlier run left behind, then those of each filter that is deleted.
+// earlier run left behind, then those of each filter that is deleted. What it cannot remove, as
+// while the disk is full, it looks for again after a while.
 func (s *Server) collector() {
-	if err := s.collectOld(); err != nil {
-		s.cfg.Logger.Warn("removing old entries failed", "err", err)
-	}
+	err := s.collectOld()
+	var again <-chan time.Time // nil: there was no error
 	for {
+		if err != nil {
+			s.cfg.Logger.Warn("removing old entries failed", "err", err)
+			if again == nil && !s.failed.Load() {
+				again = time.After(s.collectPause)
+			}
+		}
 		select {
 		case <-s.ctx.Done():
 			return
 		case id := <-s.garbage:
-			if err := s.collect(id); err != nil {
-				s.cfg.Logger.Warn("removing a filter's entries failed", "err", err)
-			}
+			err = s.collect(id)
+		case <-again:
+			again, err = nil, s.collectOld()
 		}
 	}
 }

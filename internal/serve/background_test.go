@@ -1,12 +1,19 @@
 package serve
 
 import (
+	"context"
 	"fmt"
 	"hash/maphash"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // Expired keys are removed even if earlier ones cannot be read.
@@ -147,5 +154,105 @@ func waitFor(t *testing.T, what string, is func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatal("not within a minute: " + what)
 		}
+	}
+}
+
+// TestCollectorTriesAgain: what FLUSHDB leaves behind is removed even if that fails at first, as
+// while the disk is full.
+func TestCollectorTriesAgain(t *testing.T) {
+	db, fsys := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.collectPause = 10 * time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	s.ctx = ctx
+	c := localClient(s)
+	run := func(args ...[]byte) {
+		c.do(lookup(args[0]), args)
+		if err := c.finishWrites(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rng := rand.NewChaCha8([32]byte{})
+	for i := range 64 {
+		value := make([]byte, 2*minDrop/64) // incompressible
+		rng.Read(value)
+		run([]byte("SET"), fmt.Append(nil, "key", i), value)
+	}
+	if err := db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.collector()
+	}()
+	defer func() {
+		cancel()
+		<-done
+	}()
+	s.garbage <- 1 << 40
+	waitFor(t, "the collector waits for filters", func() bool { return len(s.garbage) == 0 })
+	var refused atomic.Int64
+	fsys.SetHook(func(op vfstest.Op) error {
+		if op.Kind == vfstest.OpCreate && strings.HasSuffix(op.Name, ".ldb") {
+			refused.Add(1)
+			return syscall.ENOSPC
+		}
+		return nil
+	})
+	run([]byte("FLUSHDB"))
+	waitFor(t, "a flush fails and is retried", func() bool { return refused.Load() > 1 })
+	fsys.SetHook(nil)
+	waitFor(t, "the old keys are removed", func() bool {
+		for _, err := range db.Scan(&sift.IterOptions{Prefix: []byte{spaceHead}}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			return false
+		}
+		return true
+	})
+}
+
+// TestSaveStatus: INFO reports a save that is running, and how the last one ended.
+func TestSaveStatus(t *testing.T) {
+	db, fsys := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	status := func() string {
+		info := doAll(t, s, []string{"INFO", "persistence"})
+		_, running, _ := strings.Cut(info, "rdb_bgsave_in_progress:")
+		_, last, _ := strings.Cut(info, "rdb_last_bgsave_status:")
+		return running[:1] + " " + strings.Fields(last)[0]
+	}
+	doAll(t, s, []string{"SET", "k", "v"})
+	if got := status(); got != "0 ok" {
+		t.Errorf("before a save: %s", got)
+	}
+	entered, leave := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	fsys.SetHook(func(op vfstest.Op) error {
+		if op.Kind == vfstest.OpCreate && strings.HasSuffix(op.Name, ".ldb") {
+			once.Do(func() { close(entered); <-leave })
+			return syscall.ENOSPC
+		}
+		return nil
+	})
+	doAll(t, s, []string{"BGSAVE"})
+	<-entered
+	if got := status(); got != "1 ok" {
+		t.Errorf("during a save: %s", got)
+	}
+	close(leave)
+	waitFor(t, "the save has failed", func() bool { return status() == "0 err" })
+	fsys.SetHook(nil)
+	waitFor(t, "SAVE succeeds", func() bool { return strings.HasPrefix(doAll(t, s, []string{"SAVE"}), "+OK") })
+	if got := status(); got != "0 ok" {
+		t.Errorf("after SAVE: %s", got)
 	}
 }

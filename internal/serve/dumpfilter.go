@@ -176,6 +176,43 @@ func (r *moduleReader) string() []byte {
 	return v
 }
 
+// unpackedStrings returns how long the compressed strings of a filter's dump claim to be, up to the
+// first value that is invalid. b is the dump without its type.
+func unpackedStrings(b []byte) (size uint64) {
+	_, _, b, err := dumpLen(b)
+	for err == nil && len(b) > 0 {
+		var opcode, skip uint64
+		if opcode, _, b, err = dumpLen(b); err != nil {
+			break
+		}
+		switch opcode {
+		case moduleUint:
+			_, _, b, err = dumpLen(b)
+		case moduleDouble:
+			skip = 8
+		case moduleString:
+			claim, packed := unpackedSize(b)
+			var special bool
+			skip, special, b, err = dumpLen(b)
+			switch {
+			case packed:
+				size += min(claim, longestBulk)
+				skip, _, b, _ = dumpLen(b)
+				_, _, b, _ = dumpLen(b) // the claim
+			case special: // an integer of 1, 2 or 4 bytes
+				skip = 1 << skip
+			}
+		default:
+			return size
+		}
+		if skip > uint64(len(b)) {
+			return size
+		}
+		b = b[skip:]
+	}
+	return size
+}
+
 // parseFilterDump parses the part of a dump between its type and its version.
 func parseFilterDump(b []byte, most int) (d filterDump, err error) {
 	id, special, b, err := dumpLen(b)

@@ -32,8 +32,9 @@ var sections = []section{
 			v.HeapBytes, formatBytes(v.HeapBytes), v.SystemBytes, v.SystemBytes, v.FilterBytes, c.srv.cfg.FilterBytes, v.StoreMemory)
 	}},
 	{"Persistence", false, func(c *client, v *figures, b *strings.Builder) {
-		fmt.Fprintf(b, "loading:0\r\nasync_loading:0\r\nrdb_changes_since_last_save:0\r\nrdb_bgsave_in_progress:0\r\nrdb_last_save_time:%d\r\nrdb_last_bgsave_status:ok\r\naof_enabled:1\r\naof_rewrite_in_progress:0\r\naof_last_bgrewrite_status:ok\r\nappendfsync:%s\r\naof_last_write_status:%s\r\nsyncs:%d\r\ncheckpoints:%d\r\n",
-			c.srv.stats.lastSave.Load(), v.Fsync, map[bool]string{false: "ok", true: "err"}[v.Failed], v.Syncs, v.Checkpoints)
+		root := c.srv.root
+		fmt.Fprintf(b, "loading:0\r\nasync_loading:0\r\nrdb_changes_since_last_save:0\r\nrdb_bgsave_in_progress:%d\r\nrdb_last_save_time:%d\r\nrdb_last_bgsave_status:%s\r\naof_enabled:1\r\naof_rewrite_in_progress:0\r\naof_last_bgrewrite_status:ok\r\nappendfsync:%s\r\naof_last_write_status:%s\r\nsyncs:%d\r\ncheckpoints:%d\r\n",
+			count(root.saving.Load()), c.srv.stats.lastSave.Load(), okOrErr(root.saveFailed.Load()), v.Fsync, okOrErr(v.Failed), v.Syncs, v.Checkpoints)
 	}},
 	{"Stats", false, func(c *client, v *figures, b *strings.Builder) {
 		fmt.Fprintf(b, "total_connections_received:%d\r\ntotal_commands_processed:%d\r\ninstantaneous_ops_per_sec:%d\r\nrejected_connections:%d\r\nexpired_keys:%d\r\nevicted_keys:0\r\nevicted_clients:%d\r\nkeyspace_hits:%d\r\nkeyspace_misses:%d\r\npubsub_channels:0\r\npubsub_patterns:0\r\ntotal_error_replies:%d\r\nprotocol_errors:%d\r\nauth_failures:%d\r\n",
@@ -193,4 +194,11 @@ type opsRate struct {
 	mu               sync.Mutex
 	at               time.Time
 	commands, perSec uint64
+}
+
+func okOrErr(failed bool) string {
+	if failed {
+		return "err"
+	}
+	return "ok"
 }

@@ -76,29 +76,31 @@ func (s *Server) noteSize(key []byte, size int) {
 	}
 }
 
-// extended returns a bound on the size of the value that a command with the flag extends writes, 0
-// if it is short. The arguments may be invalid.
+// extended returns by how much the value that a command with the flag extends writes may be longer
+// than its arguments, 0 if that is little or if the command will be refused. The arguments may be
+// invalid.
 func (s *Server) extended(cmd *command, args [][]byte) int64 {
 	if len(args) < 4 {
 		return 0
 	}
-	size := uint64(0)
+	size, most := uint64(0), uint64(s.maxValue())
 	if cmd.name == "restore" {
 		if b := args[3]; len(b) > 1 && b[0] == dumpString {
 			size, _ = unpackedSize(b[1:])
-		} else if len(b) > 1 && b[0] == dumpModule { // its strings may be compressed
-			size = min(lzfRatio*uint64(len(b)), uint64(s.cfg.MaxBulkBytes))
+		} else if len(b) > 1 && b[0] == dumpModule { // a filter may be larger than a value
+			most = uint64(s.cfg.MaxBulkBytes)
+			size = min(unpackedStrings(b[1:]), most)
 		}
 	} else if n, ok := resp.ParseInt(args[2]); ok && n >= 0 {
 		if cmd.name == "setbit" {
-			n >>= 3
+			n = n>>3 + 1
 		}
 		size = uint64(n)
 	}
-	if size <= shortBytes || size > uint64(s.cfg.MaxBulkBytes) {
+	if size <= shortBytes || size > most {
 		return 0
 	}
-	return 1 << bits.Len64(size)
+	return int64(size)
 }
 
 // largest returns an upper bound on the largest known value of a command's keys and of what the

@@ -209,3 +209,56 @@ func testValuesFitInMemory(t *testing.T) {
 		}
 	}
 }
+
+// TestLargeRefused: a command that will be refused because its value would be too long does not wait
+// for others.
+func TestLargeRefused(t *testing.T) {
+	db, _ := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", RequestBytes: 2 << 20, Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, call := range []string{"SETRANGE k 3000000 x", "SETBIT k 24000000 1", fmt.Sprint("SETBIT k ", 8*s.maxValue(), " 1")} {
+		args := fields(call)
+		if n := s.extended(lookup(args[0]), args); n != 0 {
+			t.Errorf("%s waits for %d bytes", call, n)
+		}
+	}
+	got := doAll(t, s, []string{"MULTI"}, []string{"SETRANGE", "k", "3000000", "x"}, []string{"EXEC"})
+	if want := "+OK\r\n+QUEUED\r\n*1\r\n-" + errTooLong.Error() + "\r\n"; got != want {
+		t.Errorf("in a transaction: %q, want %q", got, want)
+	}
+}
+
+// TestRestoreFilterInTransaction: RESTORE of a filter in a transaction takes only the memory that its
+// compressed strings need.
+func TestRestoreFilterInTransaction(t *testing.T) { everyWay(t, testRestoreFilterInTransaction) }
+
+func testRestoreFilterInTransaction(t *testing.T) {
+	s := start(t, t.TempDir(), Config{RequestBytes: 8 << 20, MaxBulkBytes: 4 << 20, Fsync: FsyncNo})
+	c := dial(t, s)
+	c.do("BF.RESERVE", "b", "0.01", "1000000", "NONSCALING") // 1.2 MB
+	dump := c.do("DUMP", "b").(string)
+	c.do("MULTI")
+	c.do("RESTORE", "copy", "0", dump)
+	if got, ok := c.do("EXEC").([]any); !ok || len(got) != 1 || got[0] != any(simple("OK")) {
+		t.Errorf("EXEC with RESTORE of %d bytes: %v", len(dump), got)
+	}
+	// A cuckoo filter of 1 MiB of zeros, compressed.
+	const size = 1 << 20 // a zero, 3971 copies of 264 bytes, and one of 231
+	slots := append([]byte{0, 0}, bytes.Repeat([]byte{0xe0, 0xff, 0}, 3971)...)
+	slots = append(slots, 0xe0, 222, 0)
+	packed := appendDumpLen([]byte{dumpModule}, moduleID(kindCuckoo))
+	for _, n := range []uint64{1, size / 2, 0, 0, 2, 20, 1, size / 2} {
+		packed = appendModuleUint(packed, n)
+	}
+	packed = append(packed, moduleString, 0xc3)
+	packed = append(appendDumpLen(appendDumpLen(packed, uint64(len(slots))), size), slots...)
+	packed = appendDumpTail(append(packed, moduleEnd))
+	if n := s.extended(lookup([]byte("restore")), append(fields("RESTORE c 0"), packed)); n != size {
+		t.Errorf("a compressed dump of %d slots counts as %d bytes", size, n)
+	}
+	if got := c.do("RESTORE", "c", "0", string(packed)); got != simple("OK") {
+		t.Error(got)
+	}
+}

@@ -277,12 +277,7 @@ func TestRefusedSetIsDropped(t *testing.T) {
 	}
 	run("SET k v EX 1000")
 	l.finish(0)
-	if err := db.Put([]byte("k\x00\x00\x00\x00k"), []byte("\xffno head"), nil); err != nil {
-		t.Fatal(err)
-	}
-	if got := run("SET k v", "GET k"); got != "-"+errHead.Error()+"\r\n" {
-		t.Fatalf("a key that cannot be read: %q", got)
-	}
+	l.writes.err = errHead
 	run("SET other refused")
 	l.finish(0)
 	run("SET third v")
@@ -523,5 +518,57 @@ func TestSwitches(t *testing.T) {
 		if got := (switches{c.waited, c.lost}).onlyLost(switches{5, 7}); got != c.want {
 			t.Errorf("waited %d and lost %d times: onlyLost is %t, want %t", c.waited, c.lost, got, c.want)
 		}
+	}
+}
+
+// TestSetOverDamage: a plain SET replaces a value that cannot be read, even one that may have had an
+// expiry, and does not make other clients' SETs fail. The old entry in the expiry index has no
+// effect.
+func TestSetOverDamage(t *testing.T) {
+	db, _ := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &loop{srv: s, writes: s.newWrites(loopKept)}
+	run := func(calls ...string) string {
+		c := localClient(s)
+		c.writes = l.writes
+		for _, call := range calls {
+			args := fields(call)
+			c.do(lookup(args[0]), args)
+		}
+		return string(c.w.Buf)
+	}
+	at := s.nowMs() + 1_000_000
+	for _, large := range []bool{false, true} {
+		run(fmt.Sprint("SET k v PXAT ", at))
+		l.finish(0)
+		if err := db.Put([]byte("k\x00\x00\x00\x00k"), []byte("\xffno head"), nil); err != nil {
+			t.Fatal(err)
+		}
+		run("SET k new")
+		if large {
+			run("SET large " + strings.Repeat("v", largePending))
+		}
+		run("SET other v")
+		l.finish(0)
+		if got, want := run("GET k", "GET other", "PTTL k"), "$3\r\nnew\r\n$1\r\nv\r\n:-1\r\n"; got != want {
+			t.Errorf("large %v: %q, want %q", large, got, want)
+		}
+		l.finish(0)
+		var damage error
+		index := l.writes.expiryKey(nil, at, []byte("k"))
+		if err := s.sweep(&client{srv: s, writes: s.newWrites(keptBytes)}, [][]byte{index}, &damage); err != nil || damage != nil {
+			t.Fatal(err, damage)
+		}
+		if n := indexEntries(t, s); n != 0 {
+			t.Errorf("%d entries are left in the index", n)
+		}
+		if got := run("GET k"); got != "$3\r\nnew\r\n" {
+			t.Errorf("after the sweeper: %q", got)
+		}
+		run("DEL k other")
+		l.finish(0)
 	}
 }

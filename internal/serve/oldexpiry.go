@@ -14,8 +14,9 @@ type oldExpiry struct {
 	expiry int64
 }
 
-// findOld returns the expiries of the collected keys that have one.
-func (w *writes) findOld() (old []oldExpiry, err error) {
+// findOld returns the expiries of the collected keys that have one. It leaves out keys that cannot
+// be read; their entries are left to the sweeper.
+func (w *writes) findOld() (old []oldExpiry) {
 	selected, from := w.db, 0
 	defer func() { w.db = selected }()
 	for _, p := range w.pended {
@@ -25,18 +26,14 @@ func (w *writes) findOld() (old []oldExpiry, err error) {
 			continue
 		}
 		w.db = p.db
-		err := w.view(key, func(v []byte) error {
-			h, err := decodeHead(v)
-			if err == nil && h.expiry != 0 {
+		_ = w.view(key, func(v []byte) error {
+			if h, err := decodeHead(v); err == nil && h.expiry != 0 {
 				old = append(old, oldExpiry{p.db, key, h.expiry})
 			}
-			return err
+			return nil
 		})
-		if err != nil {
-			return nil, err
-		}
 	}
-	return old, nil
+	return old
 }
 
 // removeOld removes the old entries of keys from the expiry index, unless a key has the same expiry

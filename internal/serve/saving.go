@@ -9,11 +9,15 @@ import (
 
 // save writes everything in memory to the store's tables.
 func (s *Server) save() error {
-	if err := s.sync(); err != nil {
-		return err
+	err := s.sync()
+	if err == nil {
+		if err = s.eachPart(func(p *Server) error { return p.db.Flush() }); err != nil {
+			err = errors.New("ERR " + err.Error())
+		}
 	}
-	if err := s.eachPart(func(p *Server) error { return p.db.Flush() }); err != nil {
-		return errors.New("ERR " + err.Error())
+	s.root.saveFailed.Store(err != nil)
+	if err != nil {
+		return err
 	}
 	s.stats.lastSave.Store(time.Now().Unix())
 	return nil

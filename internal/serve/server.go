@@ -83,7 +83,9 @@ type Server struct {
 
 	checkpoints chan *filter
 	garbage     chan uint64 // ids of filters to remove; 0: see oldLeft
-	oldLeft     atomic.Bool // the collector must look for entries that no longer belong to a key
+
+	collectPause time.Duration // the constant collectPause, except in tests
+	oldLeft      atomic.Bool   // the collector must look for entries that no longer belong to a key
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -145,12 +147,13 @@ type front struct {
 	pause   pause
 	slowlog slowlog
 
-	defaults defaults
-	opsRate  opsRate
-	saving   atomic.Bool
-	leaving  atomic.Bool // SHUTDOWN was requested
-	stats    stats
-	started  time.Time
+	defaults   defaults
+	opsRate    opsRate
+	saving     atomic.Bool
+	saveFailed atomic.Bool // the last SAVE or BGSAVE has failed
+	leaving    atomic.Bool // SHUTDOWN was requested
+	stats      stats
+	started    time.Time
 }
 
 func newFront(cfg Config, root *Server) *front {
@@ -179,7 +182,7 @@ func New(db *sift.DB, cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, db: db, minRedo: minRedoBytes, maxWrite: maxBatch - spareBytes, seed: maphash.MakeSeed(),
-		checkpoints: make(chan *filter, 1024), garbage: make(chan uint64, 1024),
+		checkpoints: make(chan *filter, 1024), garbage: make(chan uint64, 1024), collectPause: collectPause,
 	}
 	if cfg.Group != nil {
 		s.maxWrite = cfg.Group.MaxBatch() - spareBytes

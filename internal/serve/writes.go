@@ -124,7 +124,7 @@ func (w *writes) writePending() {
 	large := w.pending.Size() > largePending
 	var old []oldExpiry
 	if large && w.err == nil {
-		old, w.err = w.findOld()
+		old = w.findOld()
 	}
 	for st := range w.srv.stripesOf(w.pendStripes) {
 		st.mu.Lock()
@@ -142,7 +142,9 @@ func (w *writes) writePending() {
 			}
 		}
 		if !large && w.err == nil && w.srv.expiring.has(p.hash) {
-			w.err = w.dropExpiry(&w.pending, key)
+			// If the key cannot be read, its entry is left to the sweeper: an error here would refuse
+			// the SETs of all clients of an event loop.
+			_ = w.dropExpiry(&w.pending, key)
 		}
 		from = p.end
 	}
