@@ -9,14 +9,15 @@ import (
 // FilterPlan describes how a filter memory budget would be spent.
 type FilterPlan struct {
 	Budget int64          // bytes
-	Bytes  int64          // bytes that would be used, range filters included; at most Budget
+	Bytes  int64          // bytes that would be used, with Options.RangeFilter also for range filters; at most Budget
 	Tables []PlannedTable // all tables, in the order of DB.Tables
 	// WastedReads is the expected number of block reads per lookup of an absent key under
 	// uniform traffic. Without filters it is the number of levels with tables, where each table
 	// of level 0 counts as a level.
 	WastedReads float64
 	// NextMiBSaves is the number of block reads that another MiB would save per lookup of an
-	// absent key, if there is also one scan of an empty range for each such lookup.
+	// absent key; with Options.RangeFilter, if there is also one scan of an empty range for each
+	// such lookup.
 	NextMiBSaves float64
 }
 
@@ -39,7 +40,8 @@ func (d *DB) planFilters(budget int64) (FilterPlan, error) {
 	if s == nil {
 		return p, ErrClosed
 	}
-	plan := filtermem.NewPlan(filterTables(s.version), budget)
+	ranges := d.opts.RangeFilter != nil // otherwise nothing probes them
+	plan := filtermem.NewPlan(filterTables(s.version), ranges, budget)
 	p.Bytes, p.NextMiBSaves = plan.Bytes, plan.NextMiBSaves
 	for level, metas := range s.version.Levels {
 		for _, meta := range metas {

@@ -90,4 +90,17 @@ func TestUnusedRangeFiltersTakeNoMemory(t *testing.T) {
 	if m := db.Metrics().Memory; m.Filters == 0 || m.RangeFilters != 0 {
 		t.Errorf("filters take %d bytes, unused range filters %d", m.Filters, m.RangeFilters)
 	}
+	p, err := db.PlanFilters(1 << 30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := int64(0)
+	for _, pt := range p.Tables {
+		if sum += pt.Bytes; pt.RangeBytes != 0 {
+			t.Errorf("the plan has %d bytes for an unused range filter", pt.RangeBytes)
+		}
+	}
+	if p.Bytes == 0 || p.Bytes != sum {
+		t.Errorf("the plan takes %d bytes, its filters %d", p.Bytes, sum)
+	}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 type demoCmd struct {
-	writing
+	Filter    string `placeholder:"POLICY" help:"The filter of new tables, such as bloom(12), or none. Default: ${filter}."`
 	Dir       string `placeholder:"DIR" help:"Keep the database in this directory, which must be missing or empty. Default: a temporary one, removed at the end."`
 	Tree      string `placeholder:"DIR" help:"Store the text files below this directory. Default: Go's own source."`
 	KeysLimit int64  `placeholder:"N" help:"Store at most N lines. Default: all."`

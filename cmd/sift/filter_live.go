@@ -282,7 +282,16 @@ func (o liveOutput) check() error {
 	case !file.Mode().IsRegular():
 		err = fmt.Errorf("%s is not a regular file: it would be replaced, not written to", o.Out)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	// The filter will be written to a new file beside it. This one has another name, because another
+	// process may be writing that one.
+	probe, err := os.CreateTemp(filepath.Dir(o.Out), ".sift-*")
+	if err != nil {
+		return err
+	}
+	return errors.Join(probe.Close(), os.Remove(probe.Name()))
 }
 
 // writerTo is a function as an io.WriterTo.

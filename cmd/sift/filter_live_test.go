@@ -252,3 +252,17 @@ func TestEachBatchLongLines(t *testing.T) {
 		t.Errorf("%v, %d lines, a batch of %d bytes", err, lines, most)
 	}
 }
+
+// TestFilterLiveReadOnlyDir: a directory that cannot be written to is an error before the input is
+// read.
+func TestFilterLiveReadOnlyDir(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("there is no directory /proc, to which not even root can write")
+	}
+	in := strings.NewReader("a\n")
+	var stderr strings.Builder
+	args := []string{"filter", "live", "build", "bloom(items=10,fpr=0.1)", "-o", "/proc/f"}
+	if status := run(context.Background(), args, in, io.Discard, &stderr); status != statusFailed || in.Len() != 2 {
+		t.Errorf("status %d, %d bytes left, stderr %q", status, in.Len(), &stderr)
+	}
+}

@@ -6,12 +6,14 @@ import (
 	"strconv"
 
 	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/bytesize"
 )
 
 type filterPlanCmd struct {
 	asJSON
 	Memory bytesize.Size `required:"" placeholder:"BYTES" help:"The budget: 64MiB, 500KB or a number of bytes."`
+	Ranges bool          `help:"Count range filters, too, for programs with Options.RangeFilter."`
 	Dir    string        `arg:"" help:"The database."`
 }
 
@@ -28,7 +30,11 @@ Example:
 }
 
 func (c *filterPlanCmd) Run(e *env) error {
-	return e.readOnly(c.Dir, func(db *sift.DB) error {
+	o := sift.Options{ReadOnly: true}
+	if c.Ranges {
+		o.RangeFilter = filter.Range(12, 0) // any: the tables record the sizes of theirs
+	}
+	return e.withDB(c.Dir, o, func(db *sift.DB) error {
 		p, err := db.PlanFilters(int64(c.Memory))
 		if err != nil {
 			return err
@@ -45,13 +51,15 @@ func (c *filterPlanCmd) Run(e *env) error {
 			return orDamage(writePlanJSON(e, &p, none.WastedReads), tables)
 		}
 		t := columns{left: map[int]bool{2: true}}
-		t.add("level", "table", "filter", "units", "held", "size", "reads/absent")
+		t.add("level", "table", "filter", "units", "held", "size", "range filter", "reads/absent")
+		var keyBytes, rangeBytes int64
 		for i := range p.Tables {
 			m := &p.Tables[i]
 			t.add(strconv.Itoa(m.Level), fmt.Sprintf("%06d", m.Num), escaped(filterName(&m.TableMetrics)),
-				strconv.Itoa(m.FilterUnits), strconv.FormatFloat(m.Units, 'g', -1, 64), size(m.Bytes), reads(m.WastedReads))
+				strconv.Itoa(m.FilterUnits), strconv.FormatFloat(m.Units, 'g', -1, 64), size(m.Bytes), size(m.RangeBytes), reads(m.WastedReads))
+			keyBytes, rangeBytes = keyBytes+m.Bytes, rangeBytes+m.RangeBytes
 		}
-		t.add("total", "", "", "", "", size(p.Bytes), reads(p.WastedReads))
+		t.add("total", "", "", "", "", size(keyBytes), size(rangeBytes), reads(p.WastedReads))
 		if err := t.write(e.out); err != nil {
 			return orDamage(err, tables)
 		}
@@ -68,6 +76,7 @@ func (c *filterPlanCmd) Run(e *env) error {
 // plan.
 type plannedJSON struct {
 	tableJSON
+	RangeBytes  int64    `json:"rangeBytes"`  // memory of the range filter
 	WastedReads *float64 `json:"wastedReads"` // block reads for an absent key, on average
 }
 
@@ -82,7 +91,7 @@ func writePlanJSON(e *env, p *sift.FilterPlan, without float64) error {
 	}{int64(p.Bytes), p.WastedReads, without, p.NextMiBSaves, []plannedJSON{}}
 	for i := range p.Tables {
 		m := &p.Tables[i]
-		t := plannedJSON{newTableJSON(&m.TableMetrics), ifNumber(m.WastedReads)}
+		t := plannedJSON{newTableJSON(&m.TableMetrics), m.RangeBytes, ifNumber(m.WastedReads)}
 		t.HeldUnits, t.FilterBytes = m.Units, uint64(m.Bytes)
 		t.FPR = nil // it is that of the units in memory now, not of the plan
 		plan.Tables = append(plan.Tables, t)

@@ -147,7 +147,8 @@ func openFile(path string, o *opt.Options, readOnly bool, how func(storage.Stora
 // Recover rebuilds a database from its tables and logs, as far as they can be read, and
 // opens it. An intact MANIFEST is used. In a directory, the old files are moved to its
 // subdirectory "lost"; other storages do not keep them. ErrorIfExist and ErrorIfMissing are
-// ignored; with ReadOnly, Recover returns ErrReadOnly.
+// ignored: if there is no database, Recover creates an empty one. With ReadOnly, it returns
+// ErrReadOnly.
 func Recover(stor storage.Storage, o *opt.Options) (db *DB, err error) {
 	if stor == nil {
 		return nil, os.ErrInvalid
@@ -160,7 +161,7 @@ func Recover(stor storage.Storage, o *opt.Options) (db *DB, err error) {
 		if so.ReadOnly {
 			return nil, ErrReadOnly
 		}
-		if _, err := sift.Repair(path, so); err != nil {
+		if _, err := sift.Repair(path, so); err != nil && !stderrors.Is(err, sift.ErrNotExist) {
 			return nil, err
 		}
 		return sift.Open(path, so)
@@ -291,8 +292,9 @@ func (db *DB) Write(batch *Batch, wo *opt.WriteOptions) error {
 	return convert(db.s.Write(&batch.b, db.writeOptions(wo)))
 }
 
-// CompactRange compacts the tables that hold keys of a range, which drops deleted and
-// overwritten entries. A nil Start or Limit means no bound. CompactRange waits for an open
+// CompactRange compacts the tables that overlap a range, which drops deleted and overwritten
+// entries. As in goleveldb, Limit itself counts as part of the range. A nil Start or Limit means no
+// bound. CompactRange waits for an open
 // transaction.
 func (db *DB) CompactRange(r util.Range) error {
 	if err := db.beginWrite(); err != nil {

@@ -466,3 +466,21 @@ func TestStorageClosedFirst(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestRecoverNothing checks that Recover creates a database if there is none, as in goleveldb.
+func TestRecoverNothing(t *testing.T) {
+	o := &opt.Options{ErrorIfMissing: true}
+	for name, open := range map[string]func() (*DB, error){
+		"directory": func() (*DB, error) { return RecoverFile(filepath.Join(t.TempDir(), "db"), o) },
+		"memory":    func() (*DB, error) { return Recover(storage.NewMemStorage(), o) },
+	} {
+		db, err := open()
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if err := stderrors.Join(db.Put([]byte("k"), nil, nil), db.Close()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -184,7 +184,7 @@ func TestInherit(t *testing.T) {
 func TestPlan(t *testing.T) {
 	var pool sstable.FilterPool
 	open, closed := newTable(t, &pool), Table{Traffic: new(Traffic), Share: 0.5}
-	p := NewPlan([]Table{closed, open}, 700)
+	p := NewPlan([]Table{closed, open}, true, 700)
 	if p.Bytes == 0 || p.Bytes > 700 || p.Tables[1].Bytes != p.Bytes || p.Tables[1].Steps == 0 {
 		t.Errorf("a plan for 700 bytes: %+v", p)
 	}
@@ -208,7 +208,7 @@ func TestBesideReaders(t *testing.T) {
 		func() { m.Rebalance(math.MaxInt64) },
 		func() { m.Inherit([2][]*Traffic{{a.Traffic}, nil}, []*Traffic{new(Traffic)}, []uint64{1}) },
 		func() { m.Expected(func() []Table { return []Table{a} }) },
-		func() { a.AbsentKeys.Add(16); NewPlan([]Table{a}, 500) },
+		func() { a.AbsentKeys.Add(16); NewPlan([]Table{a}, true, 500) },
 	}
 	for _, other := range others {
 		wg.Go(func() {

@@ -16,10 +16,10 @@ type PlannedTable struct {
 	WastedReads       float64 // expected block reads per lookup of an absent key
 }
 
-// NewPlan returns how a manager would spend a budget, in bytes, on the filters of tables, range
-// filters included, if all keys were looked up equally often. It loads and drops nothing.
-func NewPlan(tables []Table, budget int64) Plan {
-	filters, inputs := planInputs(tables, true)
+// NewPlan returns how a manager would spend a budget, in bytes, on the filters of tables, with or
+// without range filters, if all keys were looked up equally often. It loads and drops nothing.
+func NewPlan(tables []Table, ranges bool, budget int64) Plan {
+	filters, inputs := planInputs(tables, ranges)
 	for i := range inputs {
 		inputs[i].Held = 0
 	}

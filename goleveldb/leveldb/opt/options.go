@@ -211,7 +211,8 @@ type Options struct {
 	// DisableCompactionBackoff is not used.
 	DisableCompactionBackoff bool
 
-	// DisableLargeBatchTransaction is not used: large batches are written like others.
+	// DisableLargeBatchTransaction is not used: large batches are written like others,
+	// and so are durable only with WriteOptions.Sync.
 	DisableLargeBatchTransaction bool
 
 	// DisableSeeksCompaction is not used: reads cause no compactions.
