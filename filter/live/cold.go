@@ -256,14 +256,7 @@ func (c *Cold[T]) ReadFrom(r io.Reader) (int64, error) {
 func (c *Cold[T]) MarshalBinary() ([]byte, error) { return marshal(c) }
 
 // UnmarshalBinary replaces the filter with the one in data, which it copies.
-func (c *Cold[T]) UnmarshalBinary(data []byte) error {
-	r := bytes.NewReader(data)
-	n, err := c.ReadFrom(r)
-	if err == nil && n != int64(len(data)) {
-		return formatError("%d bytes after the filter", r.Len())
-	}
-	return err
-}
+func (c *Cold[T]) UnmarshalBinary(data []byte) error { return unmarshal(c, data) }
 
 // readCold reads a filter into memory and verifies its blocks.
 func readCold[T any](s *source, key funnel.Key[T]) (*Cold[T], error) {

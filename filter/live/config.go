@@ -329,7 +329,8 @@ type BuildOptions[T any] struct {
 	Funnel func(dst []byte, v T) []byte
 	// Now returns the time, for generations and dedup; time.Now if nil.
 	Now func() time.Time
-	// Source and Count are those of a rotating filter; see RotatingOptions.
+	// Source and Count are those of a rotating filter; see RotatingOptions. If that is split, each
+	// shard takes its elements from the source, and an equal part of the count.
 	Source func(ctx context.Context) iter.Seq2[T, error]
 	Count  func(ctx context.Context) (uint64, error)
 }
@@ -381,9 +382,39 @@ func Build[T any](c Config, o BuildOptions[T]) (Filter[T], error) {
 	if c.Of == nil || c.Of.Kind == "sharded" {
 		return nil, optionError("of", "is not a filter to be split")
 	}
-	return built(NewSharded(ShardedOptions[T]{Shards: c.Shards, Funnel: o.Funnel}, func(int) (Filter[T], error) {
-		return Build(*c.Of, o)
+	return built(NewSharded(ShardedOptions[T]{Shards: c.Shards, Funnel: o.Funnel}, func(i int) (Filter[T], error) {
+		shard, err := o.ofShard(i, c.Shards)
+		if err != nil {
+			return nil, err
+		}
+		return Build(*c.Of, shard)
 	}))
+}
+
+// ofShard returns the options for shard i of n.
+func (o BuildOptions[T]) ofShard(i, n int) (BuildOptions[T], error) {
+	key, err := newKey(o.Funnel)
+	if err != nil {
+		return o, err
+	}
+	if source := o.Source; source != nil {
+		o.Source = func(ctx context.Context) iter.Seq2[T, error] {
+			return func(yield func(T, error) bool) {
+				for v, err := range source(ctx) {
+					if (err != nil || shardOf(key.Sum64(v), n) == i) && !yield(v, err) {
+						return
+					}
+				}
+			}
+		}
+	}
+	if count := o.Count; count != nil {
+		o.Count = func(ctx context.Context) (uint64, error) {
+			all, err := count(ctx)
+			return all/uint64(n) + 1, err
+		}
+	}
+	return o, nil
 }
 
 // built converts a constructor's result to an interface, which is nil if there is an error.

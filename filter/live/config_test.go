@@ -1,8 +1,10 @@
 package live
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"iter"
 	"reflect"
 	"strings"
 	"testing"
@@ -130,4 +132,41 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%q prints as %q, which is %q (%v)", text, c.String(), again.String(), err)
 		}
 	})
+}
+
+// TestConfigShardedRotating checks that each shard of a rotating filter holds only its elements.
+func TestConfigShardedRotating(t *testing.T) {
+	const n = 16_000
+	source := func(context.Context) iter.Seq2[string, error] {
+		return func(yield func(string, error) bool) {
+			for i := range n {
+				if !yield(member(i), nil) {
+					return
+				}
+			}
+		}
+	}
+	for name, count := range map[string]func(context.Context) (uint64, error){
+		"not counted": nil,
+		"counted":     func(context.Context) (uint64, error) { return n, nil },
+	} {
+		c := must(Parse("sharded(shards=16,of=rotating(items=1000,fpr=0.01))"))
+		f := must(Build(c, BuildOptions[string]{Source: source, Count: count}))
+		for _, shard := range f.(*Sharded[string, Filter[string]]).All() {
+			if err := shard.(*Rotating[string]).Rebuild(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range n {
+			if !f.MayContain(member(i)) {
+				t.Fatalf("%s: %d is lost", name, i)
+			}
+		}
+		if p := f.FPR(); p > 0.02 {
+			t.Errorf("%s: FPR %v", name, p)
+		}
+		if bytes := f.MemoryBytes(); bytes > 2*n { // 12 bits per element
+			t.Errorf("%s: %d bytes", name, bytes)
+		}
+	}
 }

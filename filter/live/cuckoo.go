@@ -41,9 +41,10 @@ type CuckooOptions[T any] struct {
 // Delete only what was added: an absent element that is a false positive has the
 // fingerprint of another one, which would be lost.
 //
-// Cuckoo is safe for concurrent use. MayContain takes no locks. Add takes one only if it has to
-// move fingerprints, and Delete if both buckets have the fingerprint; a call that finds one being
-// moved waits until the move is done.
+// Cuckoo is safe for concurrent use. MayContain takes a lock only if it finds nothing and a
+// fingerprint with the same lock, one in 512, is moved or deleted meanwhile. Add takes one in that
+// case, too, and if it has to move fingerprints, and Delete if both buckets have the fingerprint or
+// its lock is taken meanwhile.
 type Cuckoo[T any] struct {
 	key funnel.Key[T]
 	cuckoo

@@ -42,6 +42,16 @@ type local[K any] struct{ f Prober[K] }
 func (l local[K]) MayContain(_ context.Context, key K) (bool, error) { return l.f.MayContain(key), nil }
 func (l local[K]) Add(_ context.Context, key K) (bool, error)        { return TryAdd(l.f, key) }
 
+// deletes reports whether the filter, or a shard of it, is a Deleter.
+func (l local[K]) deletes() bool {
+	f := any(l.f)
+	if s, ok := f.(anySharded); ok {
+		f = s.first()
+	}
+	_, ok := f.(Deleter[K])
+	return ok
+}
+
 // GuardOptions are the parts of a Guard.
 type GuardOptions[K comparable, V any] struct {
 	// Keys is the filter with all keys that exist. If it is nil, the Guard only remembers absent
@@ -49,7 +59,8 @@ type GuardOptions[K comparable, V any] struct {
 	Keys KeySet[K]
 	// Incomplete means that Keys does not hold all keys yet. Until Trust is called or LearnAll
 	// has returned without error, negative answers of the filter are ignored, and keys that are
-	// loaded are added to it.
+	// loaded are added to it, unless it is a filter in memory that deletes: that would hold them
+	// twice after LearnAll.
 	Incomplete bool
 	// Cache may be nil.
 	Cache Cache[K, V]
@@ -75,6 +86,7 @@ type Guard[K comparable, V any] struct {
 	absent  *absentKeys[K]
 	flights *flights[K, V]
 	trusted atomic.Bool
+	once    bool // loads add no keys: see local.deletes
 	n       struct {
 		lookups, excluded, negativeHits, hits, shared, loads, loadedAbsent, loadErrors, filterErrors, cacheErrors atomic.Uint64
 	}
@@ -124,6 +136,9 @@ func NewGuard[K comparable, V any](o GuardOptions[K, V]) (*Guard[K, V], error) {
 		flights: newFlights[K, V](),
 	}
 	g.trusted.Store(!o.Incomplete)
+	if l, ok := o.Keys.(local[K]); ok {
+		g.once = l.deletes()
+	}
 	return g, nil
 }
 
@@ -204,7 +219,7 @@ func (g *Guard[K, V]) load(ctx context.Context, key K, unknown bool, load func(c
 		g.n.loadErrors.Add(1)
 		return v, err
 	}
-	if unknown {
+	if unknown && !g.once {
 		if _, err := g.keys.Add(ctx, key); err != nil {
 			g.n.filterErrors.Add(1)
 		}
@@ -237,8 +252,9 @@ func (g *Guard[K, V]) Learn(ctx context.Context, key K) error {
 func (g *Guard[K, V]) Trust() { g.trusted.Store(true) }
 
 // LearnAll adds all keys to the filter and then calls Trust. On an error it stops and does not call
-// Trust. It ends with ctx only if the sequence or the filter does. Without a filter it does
-// nothing.
+// Trust. Before you repeat it, Reset a Counting or Cuckoo, while no Learn runs: it counts keys that
+// are added again, and a Cuckoo may become full. LearnAll ends with ctx only if the sequence or the
+// filter does. Without a filter it does nothing.
 func (g *Guard[K, V]) LearnAll(ctx context.Context, keys iter.Seq2[K, error]) error {
 	if g.keys == nil {
 		return nil

@@ -369,3 +369,34 @@ func TestGuardLoadEndsItsGoroutine(t *testing.T) {
 		t.Errorf("the next Get: %q, %v", v, err)
 	}
 }
+
+// TestGuardLearnAllOnce checks that a filter that counts holds a key once if it was loaded before
+// LearnAll has added it.
+func TestGuardLearnAllOnce(t *testing.T) {
+	const n = 1000
+	ctx := t.Context()
+	load := func(_ context.Context, k string) (string, error) { return k, nil }
+	all := func(yield func(string, error) bool) {
+		for i := range n {
+			if !yield(member(i), nil) {
+				return
+			}
+		}
+	}
+	keys := must(NewCuckoo(CuckooOptions[string]{Items: n, FPR: 0.001}))
+	g := must(NewGuard(GuardOptions[string, string]{Keys: LocalFallible(keys), Incomplete: true}))
+	for i := range n {
+		must(g.Get(ctx, member(i), load))
+	}
+	if err := g.LearnAll(ctx, all); err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		if _, err := g.Get(ctx, member(i), load); err != nil {
+			t.Fatalf("%d: %v", i, err)
+		}
+	}
+	if count := keys.ApproxCount(); count != n {
+		t.Errorf("%d keys, want %d", count, n)
+	}
+}

@@ -1,7 +1,6 @@
 package live
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 
@@ -106,14 +105,7 @@ func (l *Layered[T]) ReadFrom(r io.Reader) (int64, error) {
 func (l *Layered[T]) MarshalBinary() ([]byte, error) { return marshal(l) }
 
 // UnmarshalBinary replaces the filter with the one in data, which it copies.
-func (l *Layered[T]) UnmarshalBinary(data []byte) error {
-	r := bytes.NewReader(data)
-	_, err := l.ReadFrom(r)
-	if err == nil && r.Len() > 0 {
-		return formatError("%d bytes after the filter", r.Len())
-	}
-	return err
-}
+func (l *Layered[T]) UnmarshalBinary(data []byte) error { return unmarshal(l, data) }
 
 // read reads the layers. Cold ones stay in file, which is what s reads, unless it is nil.
 func (l *Layered[T]) read(s *source, file *io.SectionReader) error {

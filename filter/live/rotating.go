@@ -15,7 +15,8 @@ import (
 // RotatingOptions are the parameters of a Rotating.
 type RotatingOptions[T any] struct {
 	// Items is the number of elements that the first filter is made for. Later ones are made for a
-	// quarter more elements than the source has, and at least for Items.
+	// quarter more elements than Count returns or, without Count, than the last successful rebuild
+	// has read (Items before the first one), and at least for Items.
 	Items uint64
 	// FPR is the false positive rate with that many elements.
 	FPR float64

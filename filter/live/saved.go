@@ -84,14 +84,10 @@ func marshal(f io.WriterTo) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// unmarshal is the UnmarshalBinary of a kind.
-func unmarshal(f saved, data []byte) error {
-	kind, err := f.elementKind()
-	if err != nil {
-		return err
-	}
+// unmarshal is the UnmarshalBinary of a filter.
+func unmarshal(f io.ReaderFrom, data []byte) error {
 	r := bytes.NewReader(data)
-	if err := f.read(newSource(r, 0, kind)); err != nil {
+	if _, err := f.ReadFrom(r); err != nil {
 		return err
 	}
 	if r.Len() > 0 {

@@ -47,7 +47,18 @@ const maxShards = 1 << 16
 type keyed[T any] interface{ useKey(key funnel.Key[T]) }
 
 // anySharded is a Sharded with any kind of shards.
-type anySharded interface{ indexOf(sum uint64) int }
+type anySharded interface {
+	indexOf(sum uint64) int
+	first() any
+}
+
+// first returns the first shard, or nil if there is none yet.
+func (s *Sharded[T, F]) first() any {
+	if len(s.shards) == 0 {
+		return nil
+	}
+	return s.shards[0]
+}
 
 // NewSharded returns a filter of shards. It calls newShard with the number of each. The shard of an
 // element depends only on the element's bytes and on the number of shards. So a shard cannot be a
@@ -103,9 +114,10 @@ func (s *Sharded[T, F]) Of(v T) F { return s.shards[s.Index(v)] }
 // The positions within a filter, which come from the same hash, are independent of it.
 func (s *Sharded[T, F]) Index(v T) int { return s.indexOf(s.key.Sum64(v)) }
 
-func (s *Sharded[T, F]) indexOf(sum uint64) int {
-	return int(scale(mix(sum), uint64(len(s.shards))))
-}
+func (s *Sharded[T, F]) indexOf(sum uint64) int { return shardOf(sum, len(s.shards)) }
+
+// shardOf returns to which of n shards the elements with a hash belong.
+func shardOf(sum uint64, n int) int { return int(scale(mix(sum), uint64(n))) }
 
 // All returns the filters with their numbers.
 func (s *Sharded[T, F]) All() iter.Seq2[int, F] {

@@ -32,8 +32,10 @@ type Trip struct {
 // that need intervention: ErrMissing, ErrLost, ErrIncompatible, ErrFormat, ErrFull,
 // ErrExists, invalid options, and a context that is done.
 func Retryable(err error) bool {
+	var timeout clientTimeout
 	switch {
-	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, redis.ErrClosed):
+	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, redis.ErrClosed),
+		errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &timeout):
 		return false
 	case errors.Is(err, ErrBusy), errors.Is(err, ErrTaken), errors.Is(err, ErrReplicas):
 		return true

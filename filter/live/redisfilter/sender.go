@@ -78,7 +78,11 @@ func (s *sender) send(ctx context.Context, write bool, reqs ...*request) error {
 	var err error
 	for _, r := range reqs {
 		if r.err != nil {
-			err = fmt.Errorf("key %q: %w", r.key, r.err)
+			cause := r.err
+			if ctx.Err() == nil && errors.Is(cause, context.DeadlineExceeded) {
+				cause = clientTimeout{cause}
+			}
+			err = fmt.Errorf("key %q: %w", r.key, cause)
 			break
 		}
 	}
@@ -87,6 +91,12 @@ func (s *sender) send(ctx context.Context, write bool, reqs ...*request) error {
 	}
 	return err
 }
+
+// clientTimeout is a timeout of the client, such as that of a dial. It matches
+// context.DeadlineExceeded, although the caller's context is not done.
+type clientTimeout struct{ error }
+
+func (t clientTimeout) Unwrap() error { return t.error }
 
 // sendAll returns the number of attempts, and the error of the last retry.
 func (s *sender) sendAll(ctx context.Context, write bool, deadline time.Time, reqs []*request) (attempts int, retried error) {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -115,4 +117,26 @@ func TestNotExecuted(t *testing.T) {
 	noPerm("Redisson.Clear", r.Clear(ctx))
 	_, err = r.ApproxCount(ctx)
 	noPerm("Redisson.ApproxCount", err)
+}
+
+// TestDialTimeout checks that the timeout of a dial is temporary, although it matches
+// context.DeadlineExceeded, and that the end of the caller's context is not.
+func TestDialTimeout(t *testing.T) {
+	client := redis.NewClient(&redis.Options{
+		Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1,
+		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			return (&net.Dialer{Timeout: time.Nanosecond}).DialContext(ctx, network, addr)
+		},
+	})
+	defer client.Close()
+	o := RedisBloomOptions[string]{RetryFor: time.Millisecond}
+	_, err := OpenRedisBloom(context.Background(), client, "f", o)
+	if !errors.Is(err, context.DeadlineExceeded) || !Retryable(err) {
+		t.Errorf("a dial has timed out: %v, retryable: %v", err, Retryable(err))
+	}
+	done, cancel := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
+	defer cancel()
+	if _, err := OpenRedisBloom(done, client, "f", o); err == nil || Retryable(err) {
+		t.Errorf("the context is done: %v, retryable: %v", err, Retryable(err))
+	}
 }
