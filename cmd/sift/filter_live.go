@@ -285,8 +285,8 @@ func (o liveOutput) check() error {
 	if err != nil {
 		return err
 	}
-	// The filter will be written to a new file beside it. This one has another name, because another
-	// process may be writing that one.
+	// The filter will be written to a new file beside it. This one has another name, because
+	// another process may be writing that one.
 	probe, err := os.CreateTemp(filepath.Dir(o.Out), ".sift-*")
 	if err != nil {
 		return err

@@ -210,8 +210,8 @@ func testValuesFitInMemory(t *testing.T) {
 	}
 }
 
-// TestLargeRefused: a command that will be refused because its value would be too long does not wait
-// for others.
+// TestLargeRefused: a command that will be refused because its value would be too long does not
+// wait for others.
 func TestLargeRefused(t *testing.T) {
 	db, _ := faultyStore(t)
 	s, err := New(db, Config{Addr: "127.0.0.1:0", RequestBytes: 2 << 20, Fsync: FsyncNo})
@@ -230,8 +230,8 @@ func TestLargeRefused(t *testing.T) {
 	}
 }
 
-// TestRestoreFilterInTransaction: RESTORE of a filter in a transaction takes only the memory that its
-// compressed strings need.
+// TestRestoreFilterInTransaction: RESTORE of a filter in a transaction takes only the memory that
+// its compressed strings need.
 func TestRestoreFilterInTransaction(t *testing.T) { everyWay(t, testRestoreFilterInTransaction) }
 
 func testRestoreFilterInTransaction(t *testing.T) {

@@ -521,8 +521,8 @@ func TestSwitches(t *testing.T) {
 	}
 }
 
-// TestSetOverDamage: a plain SET replaces a value that cannot be read, even one that may have had an
-// expiry, and does not make other clients' SETs fail. The old entry in the expiry index has no
+// TestSetOverDamage: a plain SET replaces a value that cannot be read, even one that may have had
+// an expiry, and does not make other clients' SETs fail. The old entry in the expiry index has no
 // effect.
 func TestSetOverDamage(t *testing.T) {
 	db, _ := faultyStore(t)

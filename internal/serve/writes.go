@@ -142,8 +142,8 @@ func (w *writes) writePending() {
 			}
 		}
 		if !large && w.err == nil && w.srv.expiring.has(p.hash) {
-			// If the key cannot be read, its entry is left to the sweeper: an error here would refuse
-			// the SETs of all clients of an event loop.
+			// If the key cannot be read, its entry is left to the sweeper: an error here would
+			// refuse the SETs of all clients of an event loop.
 			_ = w.dropExpiry(&w.pending, key)
 		}
 		from = p.end
