@@ -48,7 +48,7 @@ part() {
 	sustained) kept --engines "${one//badger,bbolt,/}" --benchmarks sustained ;;
 	filters) bench --parts filters --rounds 1 ;;
 	sweep) bench --parts sweep ;;
-	growth) bench --parts growth --engines "${one//badger,bbolt,/}" --growth 100000,300000,1000000,3000000,10000000 ;;
+	growth) bench --parts growth --engines "${one//badger,bbolt,/}" --growth 100000,300000,1000000,3000000,10000000 --reads 500000 ;;
 	growth-small) bench --parts growth --engines badger,bbolt --growth 100000,300000,1000000 ;;
 	plan) bench --parts plan ;;
 	*)

@@ -55,7 +55,7 @@ const (
 	// Prefixes of a filter's name: the store's plan, and the optimum with whole steps of that
 	// filter, which knows the traffic.
 	Planned   = "sift's plan, "
-	BestUnits = "optimum in parts of "
+	BestSteps = "optimum in whole bits, "
 )
 
 // Names of the kinds of traffic.
@@ -94,15 +94,15 @@ func (o *Options) Terms() []string {
 // family is a kind of filter over one table.
 type family struct {
 	name  string
-	units []int64 // bytes of each step that can be held
+	steps []int64 // bytes of each step that can be held: a bit per key of a ribbon filter
 	fpr   float64 // with all steps
 }
 
 // bitsPerHalving returns what halving the rate costs, in bits per key, with all steps.
 func (f *family) bitsPerHalving(keys int) float64 {
 	var bytes int64
-	for _, u := range f.units {
-		bytes += u
+	for _, step := range f.steps {
+		bytes += step
 	}
 	return float64(bytes*8) / float64(keys) / -math.Log2(f.fpr)
 }
@@ -135,7 +135,7 @@ func newFamily(name string, keys int) (family, error) {
 		held := 0
 		for step := range filter.StepsPerUnit(policy.Family()) {
 			n := filter.TrimmedSize(policy.Family(), i, len(units), len(u), step+1)
-			f.units = append(f.units, int64(n-held))
+			f.steps = append(f.steps, int64(n-held))
 			held = n
 		}
 	}
@@ -221,7 +221,7 @@ func Run(o *Options, file *result.File) error {
 			for i := range families {
 				wasted, moved := s.planned(o, &families[i], seconds, int64(budget))
 				note(Planned+families[i].name, wasted, moved)
-				note(BestUnits+families[i].name, s.bestUnits(o, &families[i], seconds, int64(budget)), -1)
+				note(BestSteps+families[i].name, s.bestSteps(o, &families[i], seconds, int64(budget)), -1)
 			}
 			note(Hindsight, s.hindsight(o, seconds, bits/cost), -1)
 		}
@@ -308,13 +308,13 @@ func (s *shape) planned(o *Options, f *family, seconds []second, budget int64) (
 	inputs := make([]plan.Table, n)
 	rebalance := func(limit int64) (bytes int64) {
 		for i, t := range s.tables {
-			inputs[i] = plan.Table{AccessRate: t.share, Steps: f.units, FPR: f.fpr, Held: held[i]}
+			inputs[i] = plan.Table{AccessRate: t.share, Steps: f.steps, FPR: f.fpr, Held: held[i]}
 			rates[i] = counted[i].PerSecond
 		}
 		plan.Follow(inputs, rates)
 		for _, c := range plan.Changes(inputs, plan.Choose(inputs, budget), limit) {
-			for u := held[c.Table]; u < c.Steps; u++ {
-				bytes += f.units[u]
+			for step := held[c.Table]; step < c.Steps; step++ {
+				bytes += f.steps[step]
 			}
 			held[c.Table] = c.Steps
 		}
@@ -342,14 +342,14 @@ func (s *shape) inputs(f *family, probed []float64) []plan.Table {
 	list := make([]plan.Table, len(s.tables))
 	for i := range list {
 		// Held does not matter, as it is the same for all tables.
-		list[i] = plan.Table{AccessRate: probed[i], Steps: f.units, FPR: f.fpr}
+		list[i] = plan.Table{AccessRate: probed[i], Steps: f.steps, FPR: f.fpr}
 	}
 	return list
 }
 
-// bestUnits returns the number of reads that a lookup wastes if the optimal steps are held in
+// bestSteps returns the number of reads that a lookup wastes if the optimal steps are held in
 // each second.
-func (s *shape) bestUnits(o *Options, f *family, seconds []second, budget int64) float64 {
+func (s *shape) bestSteps(o *Options, f *family, seconds []second, budget int64) float64 {
 	var sum, last float64
 	for i, t := range seconds[o.WarmSeconds:] {
 		if i == 0 || &t.probed[0] != &seconds[o.WarmSeconds+i-1].probed[0] {

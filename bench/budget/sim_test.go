@@ -40,11 +40,11 @@ func TestOrder(t *testing.T) {
 				return v
 			}
 			uniform, monkey, ours, best := of(Uniform), of(Monkey), of(Planned+"ribbon(16)"), of(Hindsight)
-			units := of(BestUnits + "ribbon(16)")
-			if best > units || units > ours*1.001 {
-				t.Errorf("%s, %s: in whole steps the optimum wastes %v, with fractions %v, the plan %v", kind, bits, units, best, ours)
+			steps := of(BestSteps + "ribbon(16)")
+			if best > steps || steps > ours*1.001 {
+				t.Errorf("%s, %s: in whole steps the optimum wastes %v, with fractions %v, the plan %v", kind, bits, steps, best, ours)
 			}
-			t.Logf("%-16s %s: uniform %.3f, Monkey %.3f, sift %.3f, optimum in parts %.3f, optimum %.3f", kind, bits, uniform, monkey, ours, units, best)
+			t.Logf("%-16s %s: uniform %.3f, Monkey %.3f, sift %.3f, in whole bits %.3f, optimum %.3f", kind, bits, uniform, monkey, ours, steps, best)
 			if best > min(uniform, monkey, ours)*1.0001 {
 				t.Errorf("%s, %s: the optimum wastes %v, uniform %v, Monkey %v, the plan %v", kind, bits, best, uniform, monkey, ours)
 			}

@@ -2,7 +2,11 @@
 // db_bench, and real ones from Go's source tree or a file.
 package data
 
-import "github.com/siftdb/sift/internal/offheap"
+import (
+	"unsafe"
+
+	"github.com/siftdb/sift/internal/offheap"
+)
 
 // Keys is a list of byte strings in contiguous memory, so that benchmarks read it without chasing
 // pointers, and C++ can use it as it is.
@@ -29,17 +33,23 @@ func (k *Keys) At(i int) []byte {
 	return k.Bytes[from:to:to]
 }
 
-// OffHeap moves the bytes out of Go's heap, where the system permits that: on the heap, they would
-// let as much garbage pile up before it is collected. The list must not be used after free.
+// OffHeap moves the strings out of Go's heap, where the system permits that: on the heap, they
+// would let as much garbage pile up before it is collected. The list must not be used after free.
 func (k *Keys) OffHeap() (free func()) {
-	b := offheap.Alloc(len(k.Bytes))
+	n := (len(k.Bytes) + 3) &^ 3
+	b := offheap.Alloc(n + 4*len(k.Ends))
 	if b == nil {
 		return func() {}
 	}
 	copy(b, k.Bytes)
-	k.Bytes = b
+	k.Bytes = b[:len(k.Bytes):n]
+	if len(k.Ends) > 0 {
+		ends := unsafe.Slice((*uint32)(unsafe.Pointer(&b[n])), len(k.Ends))
+		copy(ends, k.Ends)
+		k.Ends = ends
+	}
 	return func() {
-		k.Bytes = nil
+		k.Bytes, k.Ends = nil, nil
 		offheap.Free(b)
 	}
 }

@@ -22,7 +22,7 @@ func init() {
 			{"", "a transaction for each Get"},
 			{oneTxn, "one read transaction for all Gets"},
 		},
-		Terms:      "Writes in transactions of --txn_batch; no conflict detection; values are stored with the keys, as they are small. Filters with a false positive rate of 1%; filters and indexes are in memory. Tables are memory-mapped, so block reads are misses of its block cache, and their bytes are not counted.",
+		Terms:      "Writes in transactions of --txn_batch; no conflict detection; values are stored with the keys, as they are small. Filters with a false positive rate of 1%; two compactors, one per processor (its default is four). Tables are memory-mapped, with filters and indexes, so block reads are misses of its block cache, and their bytes are not counted.",
 		PageWrites: true,
 		Open:       openBadger,
 	})
@@ -45,11 +45,10 @@ func openBadger(c Config) (DB, error) {
 		WithNumCompactors(2).
 		WithCompression(options.Snappy)
 	if c.Memory > 0 {
-		// Its documentation advises fewer and smaller memtables, and caches that limit the memory
-		// of blocks and indexes.
+		// Its documentation advises fewer and smaller memtables, and a limit for cached blocks.
 		memtable := c.share(int64(c.WriteBufferBytes), 16, 1<<20, 64<<20)
 		o = o.WithMemTableSize(memtable).WithNumMemtables(2).WithValueThreshold(min(1<<20, memtable/16)).
-			WithBlockCacheSize(c.share(c.CacheBytes, 8, 1<<20, 1<<40)).WithIndexCacheSize(c.share(0, 8, 1<<20, 1<<40)).
+			WithBlockCacheSize(c.share(c.CacheBytes, 8, 1<<20, 1<<40)).
 			WithBaseTableSize(min(2<<20, memtable)).WithValueLogFileSize(64 << 20)
 	}
 	if c.NoCompression {

@@ -39,10 +39,10 @@ func init() {
 	register(&e)
 	large := e
 	large.Name, large.Version, large.Variant = "pebble-large", "", true
-	large.Terms = "pebble with equal memory instead of an equal cache: its cache is larger by the size of its filters, its indexes and two memtables, which sift keeps outside its cache."
+	large.Terms = "pebble with equal memory instead of an equal cache: its cache is larger by the size of its filters, its indexes and three memtables, which sift keeps outside its cache."
 	large.Open = func(c Config) (DB, error) {
 		if c.Memory == 0 {
-			c.CacheBytes += c.filtersAndIndexes() + 2*int64(c.WriteBufferBytes)
+			c.CacheBytes += c.filtersAndIndexes() + 3*int64(c.WriteBufferBytes)
 		}
 		return openPebble(c)
 	}
@@ -128,9 +128,10 @@ func openPebble(c Config) (DB, error) {
 		FormatMajorVersion: pebble.FormatNewest,
 		// Its default is one compaction at a time; its comments advise more where there are
 		// processors for it.
-		CompactionConcurrencyRange: func() (lower, upper int) { return 1, runtime.GOMAXPROCS(0) },
-		MemTableSize:               uint64(c.share(int64(c.WriteBufferBytes), 32, 1<<20, 64<<20)),
-		Logger:                     quiet{},
+		CompactionConcurrencyRange:  func() (lower, upper int) { return 1, runtime.GOMAXPROCS(0) },
+		MemTableStopWritesThreshold: 3, // as many memtables as sift; its default is 2
+		MemTableSize:                uint64(c.share(int64(c.WriteBufferBytes), 32, 1<<20, 64<<20)),
+		Logger:                      quiet{},
 	}
 	for i := range o.Levels {
 		l := &o.Levels[i]

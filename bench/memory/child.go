@@ -161,9 +161,12 @@ func (w *worker) work() error {
 
 // reader returns a reader in the engine's best mode for the workload.
 func (w *worker) reader() (engine.Reader, error) {
-	mode := ""
-	if e, _, _ := w.task.Case.config(); e.Name == "pebble" && w.task.Case.Workload == Absent {
+	mode, workload := "", w.task.Case.Workload
+	switch e, _, _ := w.task.Case.config(); {
+	case e.Name == "pebble" && workload == Absent:
 		mode = "prefix"
+	case e.Name == "badger" && (workload == Absent || workload == Present || workload == Open):
+		mode = "txn"
 	}
 	return w.db.NewReader(mode)
 }

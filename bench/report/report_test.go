@@ -88,7 +88,7 @@ func sample() *result.File {
 		}
 	}
 	for _, kind := range budget.Traffics() {
-		for i, who := range []string{budget.Uniform, budget.Monkey, budget.Planned + "ribbon(16)", budget.BestUnits + "ribbon(16)", budget.Hindsight} {
+		for i, who := range []string{budget.Uniform, budget.Monkey, budget.Planned + "ribbon(16)", budget.BestSteps + "ribbon(16)", budget.Hindsight} {
 			for _, bits := range []float64{2, 5} {
 				add(result.Key{Section: budget.Section, Store: who, Benchmark: kind, State: fmt.Sprintf("%g bits/key", bits), Num: num},
 					map[string]float64{result.BlockReads: 100 / bits / float64(i+1), result.FilterBytes: bits * num / 8})

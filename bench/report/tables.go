@@ -159,7 +159,7 @@ func (s source) scans() *Table {
 func (s source) writes() *Table {
 	t := &Table{
 		Name:   "writes",
-		Title:  fmt.Sprintf("Writes, %s keys, one operation each", thousands(float64(s.num()))),
+		Title:  fmt.Sprintf("Writes, %s keys, each once (fillsync: 1,000 keys; sustained: each five times)", thousands(float64(s.num()))),
 		Header: []string{"store", "fillrandom: ops/s", "until quiesced: ops/s", "CPU µs", "p99.9 µs", "write amplification", "bytes/key on disk", "fillseq: ops/s", "CPU µs", "overwrite: ops/s", "fillsync: ops/s"},
 	}
 	sustained := len(s.f.Select(func(r *result.Row) bool { return r.Section == "stores" && r.Benchmark == "sustained" })) > 0
@@ -228,12 +228,15 @@ func (s source) places() *Table {
 		t.Header = append(t.Header, c.title)
 	}
 	for _, who := range s.readers("readmissing", result.CPU, compacted, quiesced) {
-		if who.mode != "" {
-			continue
-		}
-		cells := []string{label(result.Key{Store: who.store})}
+		cells := []string{label(result.Key{Store: who.store, Mode: who.mode})}
+		more := who.mode == "" // than readmissing, which is in another table
 		for _, c := range columns {
-			cells = append(cells, Figure(figure(s.of(who, c.benchmark, c.state), result.CPU)))
+			r := s.of(who, c.benchmark, c.state)
+			more = more || r != nil && c.benchmark != "readmissing"
+			cells = append(cells, Figure(figure(r, result.CPU)))
+		}
+		if !more {
+			continue
 		}
 		t.Rows = append(t.Rows, cells)
 	}

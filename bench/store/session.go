@@ -45,6 +45,7 @@ func (s *session) open(c engine.Config) error {
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
 		return err
 	}
+	syncDisks() // it does not pay for what other stores have written
 	measure.FreeMemory()
 	s.base, _ = measure.RSS()
 	var err error

@@ -20,7 +20,6 @@ func runFill(s *session, b *benchmark) error {
 	if b.name == "fillsync" {
 		c.Sync = true
 		n = min(n, max(n/1000, 200), 1000)
-		syncDisks() // so that it does not wait for earlier writes
 	}
 	s.num = n
 	var order []uint32
@@ -126,6 +125,9 @@ func (s *session) write(b *benchmark, n int, order []uint32) error {
 		}
 		user += float64(len(keys.Bytes) + len(values.Bytes))
 		freeKeys, freeValues := keys.OffHeap(), values.OffHeap()
+		if to == n {
+			order = nil
+		}
 		if g == nil {
 			measure.FreeMemory() // their copies on the heap
 			g = s.gauge(keys, values)

@@ -131,6 +131,10 @@ char* rdb_open(const char* dir, int bloom_bits, int ribbon, uint64_t cache_bytes
   o.write_buffer_size = write_buffer_bytes;
   o.compression = no_compression ? rocksdb::kNoCompression : rocksdb::kSnappyCompression;
   o.max_background_jobs = 2;
+  o.max_write_buffer_number = 3;  // as many memtables as sift; the default is 2
+  // As "Setup Options and Basic Tuning" advises; the first is the default from 8.4 on.
+  o.level_compaction_dynamic_level_bytes = true;
+  o.bytes_per_sync = 1 << 20;
   o.allow_mmap_reads = mmap_reads != 0;
   if (prefix_bytes > 0) o.prefix_extractor.reset(rocksdb::NewFixedPrefixTransform(prefix_bytes));
   o.table_factory.reset(rocksdb::NewBlockBasedTableFactory(t));
