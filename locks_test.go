@@ -120,3 +120,21 @@ func TestTableErrorConcurrent(t *testing.T) {
 	wg.Wait()
 	faulty.SetFaults()
 }
+
+// TestKeepTablesConcurrent counts the calls that need all tables from several goroutines.
+func TestKeepTablesConcurrent(t *testing.T) {
+	var l snapshotList
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 2000 {
+				l.keepTables(1)
+				l.keepTables(-1)
+			}
+		})
+	}
+	wg.Wait()
+	if l.tableUsers != 0 {
+		t.Errorf("%d calls are left", l.tableUsers)
+	}
+}

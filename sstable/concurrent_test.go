@@ -125,6 +125,30 @@ func TestDamagedFilterConcurrent(t *testing.T) {
 	}
 }
 
+// TestProveFilterConcurrent verifies a damaged filter from several goroutines, beside one that asks
+// for its state.
+func TestProveFilterConcurrent(t *testing.T) {
+	data, _ := buildTable(t, numbered(40_000), &WriterOptions{Filter: filter.Ribbon(10)})
+	h := openTable(t, data, nil).filterUnits[1]
+	damaged := bytes.Clone(data)
+	damaged[h.Offset+100] ^= 1
+	for range 30 {
+		r := openTable(t, damaged, &ReaderOptions{MaxFilterUnits: -1})
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				if err := r.ProveFilter(); err != nil {
+					t.Error(err)
+				}
+				if state, err := r.FilterStatus(); state != FilterDamaged || !errors.Is(err, base.ErrCorruption) {
+					t.Errorf("the filter is %v: %v", state, err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+}
+
 // TestRangeFilterConcurrent loads a range filter in several sizes from several goroutines: no range
 // that holds a key is excluded, and what is in memory is what the last call has loaded.
 func TestRangeFilterConcurrent(t *testing.T) {
