@@ -81,12 +81,17 @@ func (d *DB) buildFilters(ctx context.Context) (rewritten int, err error) {
 		}
 		return d.lacksFilter(level, meta)
 	}
-	// apart returns the compaction of a table of level 0 and only those that must move with it.
-	apart := func(version *manifest.Version, meta *manifest.TableMeta) compact.Plan {
+	// apart returns the compaction of a table of level 0 and those that must move with it. It adds
+	// others that save work later, unless they cannot be read.
+	apart := func(version *manifest.Version, meta *manifest.TableMeta) (plan compact.Plan) {
 		cfg := d.compactConfig()
-		cfg.TableBytes = 0 // else others may be added that save work later
-		plan, _ := compact.PickOld(version, cfg, base.UserKey(meta.Smallest), base.UserKey(meta.Largest), firstNew)
-		plan.TrivialMove = false
+		for range 2 {
+			plan, _ = compact.PickOld(version, cfg, base.UserKey(meta.Smallest), base.UserKey(meta.Largest), firstNew)
+			if plan.TrivialMove = false; readable(&plan) {
+				break
+			}
+			cfg.TableBytes = 0 // adds no others
+		}
 		return plan
 	}
 	err = d.do(ctx, func(ctx context.Context) (last bool, err error) {

@@ -386,3 +386,43 @@ func TestBuildFiltersBesideDamage(t *testing.T) {
 		t.Errorf("a: %t, %v; z: %t, %v", a, err, z, err2)
 	}
 }
+
+// TestBuildFiltersWork checks that BuildFilters compacts tables of level 0 together, as far as they
+// can be read, although one there is unreadable.
+func TestBuildFiltersWork(t *testing.T) {
+	fs := vfstest.NewMem()
+	o := uncached(fs)
+	o.Filter = filter.Bloom(10)
+	o.DisableAutoCompaction = true
+	db := mustOpen(t, "db", o)
+	key := func(i int) []byte { return fmt.Appendf(nil, "key%05d", i) }
+	for i := range 2000 {
+		if err := db.Put(key(i), make([]byte, 100), NoSync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(db.Flush(), db.Compact(context.Background(), nil, nil)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 40 {
+		if err := errors.Join(db.Put(key(50*i), nil, nil), db.Put(key(50*i+20), nil, nil), db.Flush()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(db.Put([]byte("z"), nil, nil), db.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	victim := db.state.Load().version.Levels[0][0]
+	v := db.state.Load().version
+	mustClose(t, db)
+	writeFile(t, fs, victim.Handle.(*table).path, make([]byte, victim.Size))
+	o.Filter = filter.Bloom(12)
+	db = mustOpen(t, "db", o)
+	defer mustClose(t, db)
+	if _, err := db.BuildFilters(context.Background()); err != nil {
+		t.Error(err)
+	}
+	if w := db.stats.compactWriteBytes.Load(); w > 10*v.Size(1) {
+		t.Errorf("BuildFilters writes %d bytes", w)
+	}
+}

@@ -418,12 +418,12 @@ func (d *DB) Flush() error {
 // first step has begun. It works in steps, interleaved with automatic compactions and with other
 // calls of Compact, BuildFilters, DeleteRange and Ingest. When ctx ends it returns ctx.Err(). Other
 // errors are those of Flush, of the file system, and of Get for a table that has to be merged with
-// others and cannot be read. Below level 0, a table that cannot be read and overlaps no other stays
-// (Tables reports it). In level 0 the tables of the range are merged together, so one that cannot
-// be read stays only if it is the only one there and overlaps none of level 1. Damage to a filter
-// that is not in memory stays, too; BuildFilters finds it. After an error, the effects of completed
-// steps remain. The files of the old tables are removed in the background, when no iterator uses
-// them any more.
+// others and cannot be read. In the deepest level, a table that cannot be read and overlaps no
+// other stays (Tables reports it). Above that level, Compact merges several tables of a level at a
+// time, so it fails unless it can move the unreadable table down alone. Damage to a filter that is
+// not in memory stays, too; BuildFilters finds it. After an error, the effects of completed steps
+// remain. The files of the old tables are removed in the background, when no iterator uses them any
+// more.
 func (d *DB) Compact(ctx context.Context, from, to []byte) error {
 	if err := d.flushBefore(ctx); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
@@ -447,5 +448,55 @@ func TestRangeBecomesOneGap(t *testing.T) {
 	}
 	if has, err := db.HasRange([]byte("key"), []byte("kez")); has || err != nil {
 		t.Error(has, err)
+	}
+}
+
+func TestGapCountedOnce(t *testing.T) {
+	o := uncached(vfstest.NewMem())
+	o.MemtableBytes = 1 << 20
+	db := mustOpen(t, "db", o)
+	defer mustClose(t, db)
+	key := func(i int) []byte { return fmt.Appendf(nil, "key%05d", i) }
+	var b Batch
+	for i := range 1001 {
+		b.Put(key(i), nil)
+	}
+	for i := range 100 {
+		b.Delete(key(i))
+	}
+	if err := db.Write(&b, NoSync); err != nil {
+		t.Fatal(err)
+	}
+	if has, err := db.HasRange(nil, nil); !has || err != nil {
+		t.Fatal(has, err)
+	}
+	b.Reset()
+	for i := 100; i < 1000; i++ {
+		b.Delete(key(i))
+	}
+	db.ahead.ns.Store(int64(time.Hour)) // no walk by the writer
+	if err := db.Write(&b, NoSync); err != nil {
+		t.Fatal(err)
+	}
+	if g := db.gaps.Gaps(); len(g) != 1 || g[0].Weight > 110 {
+		t.Fatalf("%+v", g[0])
+	}
+	// Two iterators start at the end of the gap; the first one ends in the middle.
+	var its [10]*Iter
+	for i := range its {
+		it, err := db.NewIter(&IterOptions{UpperBound: key(190 + 90*i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer it.Close()
+		its[i] = it
+	}
+	for _, it := range its {
+		it.First()
+		g := db.gaps.Gaps()
+		t.Logf("%q..%q: %d", g[0].From, g[0].To, g[0].Weight)
+	}
+	if g := db.gaps.Gaps(); len(g) != 1 || g[0].Weight > 1100 {
+		t.Errorf("a gap of 1000 tombstones weighs %d", g[0].Weight)
 	}
 }

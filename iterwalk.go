@@ -242,9 +242,11 @@ func (w *walk) pass() (again bool) {
 		return false
 	}
 	it := w.it
-	w.passed, w.known = 0, w.beside(it.startKey())
-	w.gaps = it.db.gaps.Gaps() // from after the watch has begun
-	w.look(it.startKey())
+	w.passed, w.known = 0, 0
+	w.gaps = it.db.gaps.Gaps()                // from after the watch has begun
+	if w.look(it.startKey()); w.jump == nil { // else that gap has become part of jump
+		w.known = w.beside(it.startKey())
+	}
 	switch {
 	case w.jump != nil:
 	case it.unbounded && w.backward:

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -659,6 +660,63 @@ func TestRotationAfterOldLogFails(t *testing.T) {
 	close(release)
 	if err := ended(t, "a write", write); !errors.Is(err, syscall.EIO) || !errors.Is(err, ErrReopen) {
 		t.Errorf("a write that has waited for a failing sync: %v", err)
+	}
+	if err := db.Close(); !errors.Is(err, syscall.EIO) {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+// TestStoppedWriteAfterOldLogFails checks that a write without Sync is not accepted if the sync of
+// the old log has failed while the write waited for a compaction of level 0 (I5).
+func TestStoppedWriteAfterOldLogFails(t *testing.T) {
+	faulty := vfstest.Inject(vfstest.NewMem())
+	o := uncached(faulty)
+	o.MemtableBytes, o.L0Tables = 4<<10, 1
+	db := mustOpen(t, "db", o)
+	for range stopFactor - 1 { // one more table stops writes
+		if err := errors.Join(db.Put([]byte("key001"), nil, NoSync), db.Flush()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustClose(t, db)
+	var log atomic.Value // the path of the old log
+	log.Store("")
+	var compacting atomic.Bool
+	began, release := make(chan struct{}), make(chan struct{})
+	removed, compact := make(chan struct{}), make(chan struct{})
+	faulty.SetHook(func(op vfstest.Op) error {
+		switch {
+		case op.Kind == vfstest.OpCreate && onTable(op) && !compacting.Swap(true):
+			<-compact
+		case op.Kind == vfstest.OpSync && op.Name == log.Load():
+			close(began)
+			<-release
+			return syscall.EIO
+		case op.Kind == vfstest.OpRemove && op.Name == log.Load():
+			close(removed)
+		}
+		return nil
+	})
+	o.DisableAutoCompaction = false
+	db = mustOpen(t, "db", o)
+	for !compacting.Load() {
+		runtime.Gosched()
+	}
+	if err := db.Delete([]byte("none"), Sync); err != nil { // else the full log would not be synced
+		t.Fatal(err)
+	}
+	log.Store(filepath.Join("db", manifest.MakeName(manifest.KindLog, db.commit.log.Num())))
+	fillLog(t, db, began)
+	for level0Runs(db.state.Load().version) < stopFactor {
+		runtime.Gosched()
+	}
+	write := inBackground(func() error { return db.Put([]byte("last"), nil, NoSync) })
+	time.Sleep(20 * time.Millisecond) // if that is too short, the write finds the error earlier
+	close(release)
+	<-removed // after the failed sync
+	close(compact)
+	if err := ended(t, "a write", write); !errors.Is(err, syscall.EIO) || !errors.Is(err, ErrReopen) {
+		t.Errorf("a write that has waited while a sync failed: %v", err)
 	}
 	if err := db.Close(); !errors.Is(err, syscall.EIO) {
 		t.Errorf("Close: %v", err)

@@ -294,13 +294,12 @@ func (c *committer) makeRoom(room, bytes int) error {
 	if err := c.throttle.wait(c.db, bytes); err != nil {
 		return err
 	}
-	if c.db.state.Load().mem.Reserve(room) {
-		return nil
+	if !c.db.state.Load().mem.Reserve(room) {
+		if err := c.rotateFor(room, true); err != nil {
+			return err
+		}
 	}
-	if err := c.rotateFor(room, true); err != nil {
-		return err
-	}
-	if err := c.log.Check(); err != nil { // the rotation may have waited for the sync of an older log
+	if err := c.log.Check(); err != nil { // the sync of an older log may have failed while this waited
 		return c.fail(err)
 	}
 	return nil

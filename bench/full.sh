@@ -3,7 +3,7 @@
 # into one report. Parts can be repeated separately:
 #
 #	bench/full.sh                 all parts
-#	bench/full.sh fill quiesced    these parts
+#	bench/full.sh fill quiesced   these parts
 #
 # MEASURE is prepended to each part's command, for example to reserve the machine; DB is the
 # directory of the databases between parts, some 3 GB; TAGS is for go build.
@@ -48,8 +48,8 @@ part() {
 	sustained) kept --engines "${one//badger,bbolt,/}" --benchmarks sustained ;;
 	filters) bench --parts filters --rounds 1 ;;
 	sweep) bench --parts sweep ;;
-	growth) bench --parts growth --engines "${one//badger,bbolt,/}" --growth 100000,300000,1000000,3000000,10000000 --reads 500000 ;;
-	growth-small) bench --parts growth --engines badger,bbolt --growth 100000,300000,1000000 ;;
+	growth) bench --parts growth --engines "${one//badger,bbolt,/}" --growth 100000,300000,1000000,3000000,10000000 --reads 1000000 ;; # half of them
+	growth-small) bench --parts growth --engines badger,bbolt --growth 100000,300000,1000000 --reads 1000000 ;;
 	plan) bench --parts plan ;;
 	*)
 		echo "no part $1" >&2

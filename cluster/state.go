@@ -117,18 +117,25 @@ func (d *stateDir) open() (*state, error) {
 		return nil, fmt.Errorf("cluster: %s contains %q", filepath.Join(d.dir, currentName), current)
 	}
 	d.next = number + 1
-	s, err := d.openDB(filepath.Join(d.dir, name)) // first, because it locks the database
+	// The lock comes first: another FSM may be taking a snapshot, or installing one. What is left
+	// over may fill the disk, and opening a database takes space.
+	lock, err := sift.LockDirectory(filepath.Join(d.dir, name), true)
 	if err != nil {
 		return nil, err
 	}
+	// It may have replaced the database since CURRENT was read.
+	if now, e := os.ReadFile(filepath.Join(d.dir, currentName)); e != nil || string(now) != string(current) {
+		return nil, errors.Join(fmt.Errorf("%w: %s has changed", sift.ErrLocked, currentName), e, lock.Close())
+	}
 	for _, other := range names {
 		if other != name && (strings.HasPrefix(other, statePrefix) || strings.HasPrefix(other, checkpointPrefix)) {
-			if err := os.RemoveAll(filepath.Join(d.dir, other)); err != nil {
-				return nil, errors.Join(err, s.db.Close())
-			}
+			err = errors.Join(err, os.RemoveAll(filepath.Join(d.dir, other)))
 		}
 	}
-	return s, nil
+	if err = errors.Join(err, lock.Close()); err != nil {
+		return nil, err
+	}
+	return d.openDB(filepath.Join(d.dir, name))
 }
 
 func (d *stateDir) openDB(dir string) (*state, error) {

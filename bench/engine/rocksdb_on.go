@@ -14,7 +14,7 @@ func init() {
 		Name:          "rocksdb",
 		Version:       rocksdb.Version(),
 		Modes:         []Mode{{"", "Get into a PinnableSlice"}},
-		Terms:         "The measuring loops run in C++. Block checksums are verified on every read. Filters and indexes are in memory; max_background_jobs 2, level_compaction_dynamic_level_bytes and bytes_per_sync 1 MiB, as its tuning guide advises, and max_write_buffer_number 3; otherwise the defaults of its version.",
+		Terms:         "The measuring loops run in C++. Block checksums are verified on every read. Filters and indexes are in memory; max_background_jobs 2 and max_write_buffer_number 3; level_compaction_dynamic_level_bytes and bytes_per_sync 1 MiB, as its tuning guide advises; otherwise the defaults of its version.",
 		DeletesRanges: true,
 		RangeWays:     []string{newIter},
 		Filters:       "bloom(BITS), ribbon(BITS) with the false positive rate of a Bloom filter of BITS bits per key, none",

@@ -400,7 +400,7 @@ func (s source) planPlot(kind string) *Plot {
 		}
 		if strings.HasPrefix(q.Name, budget.Planned) {
 			q.Color = ours.of("sift:" + q.Name)
-		} else { // the optimum with whole steps, in the color of the plan before it
+		} else if i > 0 { // the optimum with whole steps, in the color of the plan before it
 			q.Color, q.Dashed, q.Plain = p.Series[i-1].Color, true, true
 		}
 	}

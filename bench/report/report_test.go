@@ -438,3 +438,15 @@ func TestVersusPartly(t *testing.T) {
 		t.Errorf("%q %q", got.Header, got.Rows)
 	}
 }
+
+// TestPlanStrayName: a result may have names of an earlier version, and after a merge it has them
+// first.
+func TestPlanStrayName(t *testing.T) {
+	old := result.New(result.Meta{})
+	r := old.Row(result.Key{Section: budget.Section, Store: "optimum in parts of ribbon(16)", Benchmark: budget.Even, State: "2 bits/key", Num: 10})
+	r.Add(result.BlockReads, 1)
+	r.Add(result.FilterBytes, 1)
+	f := sample()
+	f.Merge(old)
+	Plots(f)
+}

@@ -186,14 +186,14 @@ func Growth(o *Options, sizes []int, file *result.File) error {
 				}
 			}
 			s.num = size
-			if err := s.open(s.config()); err != nil {
-				return err
-			}
 			// The set's keys are random, so writing them by ascending number is
 			// random order.
 			order := make([]uint32, size-from)
 			for i := range order {
 				order[i] = uint32(from + i)
+			}
+			if err := s.open(s.config()); err != nil { // after order, whose memory is not the store's
+				return err
 			}
 			if err := s.write(fill, len(order), order); err != nil {
 				return err

@@ -125,10 +125,11 @@ func (s *session) write(b *benchmark, n int, order []uint32) error {
 		}
 		user += float64(len(keys.Bytes) + len(values.Bytes))
 		freeKeys, freeValues := keys.OffHeap(), values.OffHeap()
-		if to == n {
-			order = nil
-		}
 		if g == nil {
+			if to == n { // it is garbage now, so it is no longer part of the base
+				s.base -= int64(4 * cap(order))
+				order = nil
+			}
 			measure.FreeMemory() // their copies on the heap
 			g = s.gauge(keys, values)
 		}

@@ -272,8 +272,8 @@ func (n *Node) pollAll(heard map[string]time.Time) (*view, error) {
 	return v, n.noteLeaders(v)
 }
 
-// logLost logs, once for each node that has been lost, why it does not report its replicas: no
-// groups are placed on it.
+// logLost logs, each time a node is lost, why it does not report its replicas. No groups are placed
+// on such a node.
 func (n *Node) logLost(v *view, logged map[string]bool) {
 	for _, node := range v.nodes {
 		if node.lost && !logged[node.id] {

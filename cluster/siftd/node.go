@@ -372,9 +372,10 @@ func (c Config) resolve() (Config, error) {
 	if c.Dir == "" || c.Addr == "" || c.RaftAddr == "" {
 		return c, errors.New("siftd: Dir, Addr and RaftAddr are required")
 	}
-	addrs := append([]string{c.Addr, c.Announce, c.RaftAddr, c.RaftAnnounce, c.HTTPAddr}, c.Join...)
-	for i, addr := range addrs {
-		if _, port, err := net.SplitHostPort(addr); (addr != "" || i >= 5) && (err != nil || port == "") {
+	announce, raftAnnounce := cmp.Or(c.Announce, c.Addr), cmp.Or(c.RaftAnnounce, c.RaftAddr)
+	addrs := append([]string{c.Addr, announce, c.RaftAddr, raftAnnounce, cmp.Or(c.HTTPAddr, c.Addr)}, c.Join...)
+	for _, addr := range addrs {
+		if _, port, err := net.SplitHostPort(addr); err != nil || port == "" {
 			return c, fmt.Errorf("siftd: %q is not an address such as 10.0.0.1:7000", addr)
 		}
 	}
@@ -386,7 +387,7 @@ func (c Config) resolve() (Config, error) {
 			return c, fmt.Errorf("siftd: %s is not a loopback address and requires a password", addr)
 		}
 	}
-	for _, addr := range []string{cmp.Or(c.Announce, c.Addr), cmp.Or(c.RaftAnnounce, c.RaftAddr)} {
+	for _, addr := range []string{announce, raftAnnounce} {
 		if isUnspecified(addr) {
 			return c, fmt.Errorf("siftd: others cannot reach the node at %s: announce another address", addr)
 		}

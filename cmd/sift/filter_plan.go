@@ -66,7 +66,11 @@ func (c *filterPlanCmd) Run(e *env) error {
 		fmt.Fprintf(e.out, "\nA lookup of an absent key reads %s blocks on average; without filters it would read %s.\n",
 			reads(p.WastedReads), reads(none.WastedReads))
 		if p.NextMiBSaves > 0 {
-			fmt.Fprintf(e.out, "Another MiB of filter memory would save %s of these reads.\n", reads(p.NextMiBSaves))
+			of := "of these reads"
+			if c.Ranges {
+				of = "block reads per such lookup and scan of an empty range"
+			}
+			fmt.Fprintf(e.out, "Another MiB of filter memory would save %s %s.\n", reads(p.NextMiBSaves), of)
 		}
 		return damage(tables)
 	})

@@ -67,3 +67,12 @@ func TestFilterPlanRanges(t *testing.T) {
 		}
 	}
 }
+
+// TestFilterPlanSaves: more memory saves no more reads of lookups than they make. With --ranges,
+// scans count, too.
+func TestFilterPlanSaves(t *testing.T) {
+	out := mustSift(t, "", "filter", "plan", "--ranges", "--memory", "2500", rangeFiltered(t))
+	if !strings.Contains(out, "block reads per such lookup and scan of an empty range.") {
+		t.Errorf("what more memory saves is not told:\n%s", out)
+	}
+}

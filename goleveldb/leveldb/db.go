@@ -294,8 +294,7 @@ func (db *DB) Write(batch *Batch, wo *opt.WriteOptions) error {
 
 // CompactRange compacts the tables that overlap a range, which drops deleted and overwritten
 // entries. As in goleveldb, Limit itself counts as part of the range. A nil Start or Limit means no
-// bound. CompactRange waits for an open
-// transaction.
+// bound. CompactRange waits for an open transaction.
 func (db *DB) CompactRange(r util.Range) error {
 	if err := db.beginWrite(); err != nil {
 		return err

@@ -22,8 +22,9 @@ const (
 	// that is one entry: a write that removes many long keys might be larger than the store
 	// accepts.
 	removeBytes = 256 << 10
-	// collectPause is how long after an error the collector looks for old entries again.
-	collectPause = time.Minute
+	// collectPause is how long after an error the collector looks for old entries again. It is
+	// doubled after each further error, up to maxCollectPause: damage does not go away.
+	collectPause, maxCollectPause = time.Minute, time.Hour
 )
 
 // sweeper removes expired keys. Reads ignore an expired key even before it is removed.
@@ -209,13 +210,14 @@ func (s *Server) sweepKey(c *client, index, key []byte) error {
 // earlier run left behind, then those of each filter that is deleted. What it cannot remove, as
 // while the disk is full, it looks for again after a while.
 func (s *Server) collector() {
-	err := s.collectOld()
+	err, pause := s.collectOld(), s.collectPause
 	var again <-chan time.Time // nil: there was no error
 	for {
 		if err != nil {
 			s.cfg.Logger.Warn("removing old entries failed", "err", err)
 			if again == nil && !s.failed.Load() {
-				again = time.After(s.collectPause)
+				again = time.After(pause)
+				pause = min(2*pause, maxCollectPause)
 			}
 		}
 		select {
@@ -224,7 +226,9 @@ func (s *Server) collector() {
 		case id := <-s.garbage:
 			err = s.collect(id)
 		case <-again:
-			again, err = nil, s.collectOld()
+			if again, err = nil, s.collectOld(); err == nil {
+				pause = s.collectPause
+			}
 		}
 	}
 }

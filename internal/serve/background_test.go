@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -254,5 +255,56 @@ func TestSaveStatus(t *testing.T) {
 	waitFor(t, "SAVE succeeds", func() bool { return strings.HasPrefix(doAll(t, s, []string{"SAVE"}), "+OK") })
 	if got := status(); got != "0 ok" {
 		t.Errorf("after SAVE: %s", got)
+	}
+}
+
+// failures counts the failures of the collector that are logged.
+type failures struct{ n atomic.Int64 }
+
+func (f *failures) Enabled(context.Context, slog.Level) bool { return true }
+func (f *failures) WithAttrs([]slog.Attr) slog.Handler       { return f }
+func (f *failures) WithGroup(string) slog.Handler            { return f }
+
+func (f *failures) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "removing old entries failed" {
+		f.n.Add(1)
+	}
+	return nil
+}
+
+// TestCollectorGivesWay: while old entries cannot be removed, as with damage, the collector looks
+// for them less and less often.
+func TestCollectorGivesWay(t *testing.T) {
+	db, fsys := faultyStore(t)
+	logged := new(failures)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo, Logger: slog.New(logged)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	doAll(t, s, []string{"SET", "k", "v"})
+	if err := db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	fsys.SetHook(func(op vfstest.Op) error {
+		if op.Kind == vfstest.OpReadAt {
+			return syscall.EIO
+		}
+		return nil
+	})
+	defer fsys.SetHook(nil)
+	doAll(t, s, []string{"FLUSHDB"})
+	s.collectPause = time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	s.ctx = ctx
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.collector()
+	}()
+	time.Sleep(time.Second)
+	cancel()
+	<-done
+	if n := logged.n.Load(); n == 0 || n > 20 {
+		t.Errorf("%d attempts in a second", n)
 	}
 }

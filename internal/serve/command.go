@@ -83,6 +83,7 @@ func lookup(name []byte) *command {
 	return commands[string(lower[:len(name)])]
 }
 
+// commands are all commands by name. init fills it, because some commands refer to it.
 var commands = map[string]*command{}
 
 func init() {

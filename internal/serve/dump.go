@@ -127,17 +127,21 @@ func dumpedString(b []byte, most int) (value, rest []byte, err error) {
 	return value, b[packed:], err
 }
 
-// unpackedSize returns the size that a compressed string of a dump claims to have, and false for
-// other strings.
+// unpackedSize returns the size that a compressed string of a dump claims to have, 0 if unpackLZF
+// will refuse it, and false for other strings.
 func unpackedSize(b []byte) (uint64, bool) {
 	n, special, b, err := dumpLen(b)
 	if err != nil || !special || n != 3 {
 		return 0, false
 	}
-	if _, _, b, err = dumpLen(b); err != nil {
+	packed, _, b, err := dumpLen(b)
+	if err != nil {
 		return 0, false
 	}
-	n, special, _, err = dumpLen(b)
+	n, special, b, err = dumpLen(b)
+	if n > 1<<12 && n/lzfRatio > min(packed, uint64(len(b))) {
+		n = 0
+	}
 	return n, err == nil && !special
 }
 

@@ -104,7 +104,7 @@ func (s *Server) extended(cmd *command, args [][]byte) int64 {
 }
 
 // largest returns an upper bound on the largest known value of a command's keys and of what the
-// command writes, 0 if all are short or not known.
+// command writes in addition to its arguments, 0 if all are short or not known.
 func (s *Server) largest(cmd *command, args [][]byte) (size int64) {
 	if cmd.flags&extends != 0 {
 		size = s.extended(cmd, args)

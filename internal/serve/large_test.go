@@ -262,3 +262,26 @@ func testRestoreFilterInTransaction(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestSmallDumpOfMuch: a dump that claims more than its bytes can unpack to is refused at once.
+func TestSmallDumpOfMuch(t *testing.T) {
+	db, _ := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", RequestBytes: 2 << 20, MaxBulkBytes: 64 << 20, Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	packed := appendDumpLen([]byte{dumpModule}, moduleID(kindCuckoo))
+	for _, n := range []uint64{1, 16 << 20, 0, 0, 2, 20, 1, 16 << 20} {
+		packed = appendModuleUint(packed, n)
+	}
+	packed = append(packed, moduleString, 0xc3)
+	packed = append(appendDumpLen(appendDumpLen(packed, 3), 32<<20), 0, 0, 0)
+	packed = appendDumpTail(append(packed, moduleEnd))
+	if n := s.extended(lookup([]byte("restore")), append(fields("RESTORE c 0"), packed)); n != 0 {
+		t.Errorf("a dump of %d bytes waits for %d", len(packed), n)
+	}
+	got := doAll(t, s, []string{"MULTI"}, []string{"RESTORE", "c", "0", string(packed)}, []string{"EXEC"})
+	if want := "+OK\r\n+QUEUED\r\n*1\r\n-" + errFormat.Error() + "\r\n"; got != want {
+		t.Errorf("in a transaction: %q, want %q", got, want)
+	}
+}

@@ -294,7 +294,8 @@ func (l *loop) turn(c *client, ms int64, spread bool) (commands int) {
 	return commands
 }
 
-// mayRun reports whether a client may run commands now. Otherwise it does what must come before.
+// mayRun reports whether a client may run commands now. Otherwise it sends replies or closes the
+// client, if that comes first.
 func (l *loop) mayRun(c *client, ms int64) bool {
 	e := &c.event
 	switch {
@@ -319,7 +320,8 @@ func (l *loop) mayRun(c *client, ms int64) bool {
 }
 
 // fill reads what a client has sent into the loop's buffer, which the client borrows until the end
-// of its turn. It returns false if there is nothing, or the client has been closed.
+// of its turn. It returns false if there is nothing, or if the client has been or will be
+// closed.
 func (l *loop) fill(c *client, ms int64) bool {
 	size := readBytes
 	if l.srv.requestBytes.Load() > l.srv.cfg.RequestBytes/2 {

@@ -110,7 +110,10 @@ func (w *writes) commitPending() error {
 	switch {
 	case len(w.pended) == 0:
 		return nil
-	case w.srv.cfg.Group != nil && w.err == nil:
+	case w.err != nil: // of an earlier write: nothing more is written
+		w.forgetPending()
+		return w.err
+	case w.srv.cfg.Group != nil:
 		w.srv.combiner.commit(w)
 	default:
 		w.writePending()
@@ -119,11 +122,11 @@ func (w *writes) commitPending() error {
 	return w.err
 }
 
-// writePending writes the collected SETs. There must be at least one.
+// writePending writes the collected SETs. There must be at least one, and no write has failed.
 func (w *writes) writePending() {
 	large := w.pending.Size() > largePending
 	var old []oldExpiry
-	if large && w.err == nil {
+	if large {
 		old = w.findOld()
 	}
 	for st := range w.srv.stripesOf(w.pendStripes) {
@@ -141,14 +144,14 @@ func (w *writes) writePending() {
 				st.names.Lock() // readers wait until the change is in the store
 			}
 		}
-		if !large && w.err == nil && w.srv.expiring.has(p.hash) {
+		if !large && w.srv.expiring.has(p.hash) {
 			// If the key cannot be read, its entry is left to the sweeper: an error here would
 			// refuse the SETs of all clients of an event loop.
 			_ = w.dropExpiry(&w.pending, key)
 		}
 		from = p.end
 	}
-	if named != 0 && w.err == nil { // otherwise nothing changes
+	if named != 0 {
 		from = 0
 		for _, p := range w.pended {
 			w.db = p.db
@@ -157,10 +160,8 @@ func (w *writes) writePending() {
 		}
 	}
 	w.db = selected
-	if w.err == nil {
-		w.notePending()
-		w.err = w.srv.put(&w.pending)
-	}
+	w.notePending()
+	w.err = w.srv.put(&w.pending)
 	for st := range w.srv.stripesOf(named) {
 		st.names.Unlock()
 	}

@@ -84,7 +84,7 @@ func (o *options) flags() *flag.FlagSet {
 	f := flag.NewFlagSet("siftd", flag.ContinueOnError)
 	f.StringVar(&o.Dir, "data", "", "keep everything in this directory")
 	f.StringVar(&o.Addr, "listen", "127.0.0.1:6380", "listen for clients here; non-loopback addresses require a password")
-	f.StringVar(&o.Announce, "announce", "", "where clients reach the node; default: --listen; required if that is 0.0.0.0")
+	f.StringVar(&o.Announce, "announce", "", "where clients and other nodes reach the node; default: --listen; required if that is 0.0.0.0")
 	f.StringVar(&o.RaftAddr, "raft", "127.0.0.1:7380", "listen for other nodes here; non-loopback addresses require --peer-cert")
 	f.StringVar(&o.RaftAnnounce, "raft-announce", "", "where other nodes reach the node; default: --raft; required if that is 0.0.0.0")
 	f.BoolVar(&o.Init, "init", false, "create a cluster, if the directory is empty")

@@ -21,7 +21,7 @@ type band struct {
 	// row is 0.
 	rows []equation
 	// queue holds the equations to place. queue[next:] have not been read yet; the tails of
-	// queue[:taken] are those of the equations that have been placed.
+	// queue[:taken] are those of the equations that have been placed. Only placeThree uses next.
 	queue []equation
 	taken int
 	next  int
@@ -60,7 +60,7 @@ func (b *band) place(hashes []uint64, starts, first uint64) bool {
 	if cap(b.queue) < len(hashes) {
 		b.queue = make([]equation, 2*len(hashes))
 	}
-	b.queue, b.taken, b.next = b.queue[:len(hashes)], 0, 0
+	b.queue, b.taken = b.queue[:len(hashes)], 0
 	for i, h := range hashes {
 		b.queue[i] = equation{coeffOf(h), startOf(h, starts) - first | uint64(printOf(h))<<printAt}
 	}
