@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
@@ -96,5 +98,64 @@ func TestPanicInJointCommit(t *testing.T) {
 	nothingLeft(t, db)
 	if err := db.Close(); !errors.Is(err, ErrReopen) {
 		t.Error(err)
+	}
+}
+
+// TestPanicInLog checks that nothing more is written after the file system has panicked in a write or
+// a sync of the log, which may then hold what the memtable lacks (I5), and that what was
+// acknowledged is there after the next Open.
+func TestPanicInLog(t *testing.T) {
+	for name, fails := range map[string]func(op vfstest.Op) bool{
+		"write":            func(op vfstest.Op) bool { return op.Kind == vfstest.OpWrite },
+		"sync":             func(op vfstest.Op) bool { return op.Kind == vfstest.OpSync },
+		"the next log":     func(op vfstest.Op) bool { return op.Kind == vfstest.OpCreate },
+		"its first record": func(op vfstest.Op) bool { return op.Kind == vfstest.OpWrite },
+	} {
+		t.Run(name, func(t *testing.T) {
+			mem := vfstest.NewMem()
+			faulty := vfstest.Inject(mem)
+			db := mustOpen(t, "db", uncached(faulty))
+			if err := db.Put([]byte("a"), nil, NoSync); err != nil {
+				t.Fatal(err)
+			}
+			logNum := db.commit.log.Num()
+			faulty.SetHook(func(op vfstest.Op) error {
+				kind, num, ok := manifest.ParseName(filepath.Base(op.Name))
+				if ok && kind == manifest.KindLog && (num > logNum || !strings.HasPrefix(name, "its")) && fails(op) {
+					panic("the file system")
+				}
+				return nil
+			})
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Error("nothing panicked")
+					}
+				}()
+				if name == "write" || name == "sync" {
+					t.Error(db.Put([]byte("b"), nil, Sync))
+				} else {
+					t.Error(db.Flush())
+				}
+			}()
+			faulty.SetHook(nil)
+			if err := db.Put([]byte("c"), nil, NoSync); !errors.Is(err, ErrReopen) {
+				t.Errorf("a later write returns %v", err)
+			}
+			if has, err := db.Has([]byte("a")); !has || err != nil {
+				t.Errorf("the acknowledged key: %t, %v", has, err)
+			}
+			if err := db.Close(); !errors.Is(err, ErrReopen) {
+				t.Errorf("Close returns %v", err)
+			}
+			db = mustOpen(t, "db", uncached(mem))
+			defer mustClose(t, db)
+			if has, err := db.Has([]byte("a")); !has || err != nil {
+				t.Errorf("the acknowledged key after the next Open: %t, %v", has, err)
+			}
+			if has, err := db.Has([]byte("c")); has || err != nil {
+				t.Errorf("the refused key after the next Open: %t, %v", has, err)
+			}
+		})
 	}
 }

@@ -567,3 +567,30 @@ func TestLoadDamagedOtherProgram(t *testing.T) {
 		}
 	}
 }
+
+// ownCurrent is a file system that keeps CURRENT in another form, and finds it damaged.
+type ownCurrent struct{ vfs.FS }
+
+func (f ownCurrent) Open(name string) (vfs.File, error) {
+	if filepath.Base(name) == "CURRENT" {
+		return nil, &base.CorruptionError{Path: "meta", Offset: 7, What: "storage", Err: errors.New("not a number")}
+	}
+	return f.FS.Open(name)
+}
+
+// TestOwnCurrent checks that damage to what a file system has in place of CURRENT is reported as
+// damage to CURRENT, with what Repair can do about it.
+func TestOwnCurrent(t *testing.T) {
+	for _, c := range []struct {
+		files map[string]string
+		want  string
+	}{
+		{map[string]string{"000007.log": "x"}, "Repair can bring the database back"},
+		{nil, ErrNothingToRepair.Error()},
+	} {
+		_, err := ReadCurrent(ownCurrent{vfs.OS}, writeFiles(t, c.files))
+		if !errors.Is(err, base.ErrCorruption) || !strings.Contains(err.Error(), "CURRENT") || !strings.Contains(err.Error(), "not a number") || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: %v", c.files, err)
+		}
+	}
+}
