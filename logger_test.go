@@ -102,7 +102,7 @@ func TestNilLoggerWarns(t *testing.T) {
 		want  string // "" if nothing is logged
 	}{
 		{name: "nothing wrong"},
-		{name: "a log without its end", kind: manifest.KindLog, edit: torn, level: "WARN", want: "the end of a log was cut off"},
+		{name: "a log without its end", kind: manifest.KindLog, edit: torn, level: "WARN", want: "the end of a log was left out"},
 		{name: "an incomplete edit", kind: manifest.KindManifest, edit: begun, level: "WARN", want: "the end of the MANIFEST was cut off"},
 		{name: "a shorter table", kind: manifest.KindTable, edit: cut, level: "ERROR", want: "a table cannot be read"},
 		{name: "a damaged secret", kind: manifest.KindFilterKey, edit: flip, level: "WARN", want: "the secret of keyed filters"},

@@ -131,10 +131,10 @@ type Recovery struct {
 	// Logs is the number of logs, Batches the number of records replayed from them, without those
 	// that have no operations. Writes that were committed together are one record.
 	Logs, Batches int
-	// Torn lists the ends of logs, and of the MANIFEST, that Open has cut off: what remains of
-	// writes that a crash has interrupted. It also lists a log that is missing although the
-	// MANIFEST names it, as may be the case after a crash of goleveldb. Each error is a
-	// *CorruptionError with the file and the offset, which is -1 for a missing log.
+	// Torn lists the ends of logs, and of the MANIFEST, that Open has cut off or, with ReadOnly,
+	// left out: what remains of writes that a crash has interrupted. It also lists a log that is
+	// missing although the MANIFEST names it, as may be the case after a crash of goleveldb. Each
+	// error is a *CorruptionError with the file and the offset, which is -1 for a missing log.
 	Torn []error
 }
 

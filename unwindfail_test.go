@@ -101,8 +101,8 @@ func TestPanicInJointCommit(t *testing.T) {
 	}
 }
 
-// TestPanicInLog checks that nothing more is written after the file system has panicked in a write or
-// a sync of the log, which may then hold what the memtable lacks (I5), and that what was
+// TestPanicInLog checks that nothing more is written after the file system has panicked in a write
+// or a sync of the log, which may then hold what the memtable lacks (I5), and that what was
 // acknowledged is there after the next Open.
 func TestPanicInLog(t *testing.T) {
 	for name, fails := range map[string]func(op vfstest.Op) bool{

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -21,7 +22,8 @@ func (deleteCmd) Help() string {
 	return `Deletes keys, atomically. It is not an error if a key does not exist. The deletion is
 durable when the command returns. With --range or --prefix, tables that lie wholly within the range
 are dropped without being read. Such a deletion is not atomic: after an interrupt, some of the
-keys may have been deleted; run the command again to delete the rest.
+keys may have been deleted; run the command again to delete the rest. An empty prefix deletes
+all keys.
 
 Examples:
 
@@ -75,6 +77,8 @@ func (c *deleteCmd) deleteRange(e *env) error {
 	}
 	if c.Prefix {
 		bounds[1] = base.PrefixEnd(bounds[0])
+	} else if bytes.Compare(bounds[0], bounds[1]) >= 0 {
+		return usage(fmt.Errorf("--range: %q does not come before %q; \"sift batch\" can delete a range without an upper bound", c.Keys[0], c.Keys[1]))
 	}
 	o, err := c.options()
 	if err != nil {

@@ -18,6 +18,7 @@ func (d *dumper) manifest() error {
 	tree := manifest.NewTree(nil)
 	last := int64(0) // offset of the last edit
 	in := record.NewReader(d.file, d.size, d.path)
+	edits := 0
 	for {
 		payload, offset, err := in.Next()
 		if err == io.EOF {
@@ -26,6 +27,7 @@ func (d *dumper) manifest() error {
 		if err != nil {
 			return err
 		}
+		edits++
 		edit, err := manifest.DecodeEdit(payload)
 		if err == nil {
 			if err := d.edit(edit, offset); err != nil {
@@ -38,6 +40,11 @@ func (d *dumper) manifest() error {
 			if err := d.badEdit(offset, err); err != nil {
 				return err
 			}
+		}
+	}
+	if edits == 0 { // Open refuses it
+		if err := d.badEdit(0, errors.New("there is no edit")); err != nil {
+			return err
 		}
 	}
 	levels, err := tree.Levels()

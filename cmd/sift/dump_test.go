@@ -131,6 +131,19 @@ func TestDumpManifest(t *testing.T) {
 	}
 }
 
+// TestDumpEmptyManifest: a MANIFEST without an edit, which Open refuses, is damaged.
+func TestDumpEmptyManifest(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "MANIFEST-000003")
+	for _, content := range []string{"", "garbage\n"} {
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if r := runSift(t, "", "dump", path); r.status != statusFailed || !strings.Contains(r.out, "there is no edit") {
+			t.Errorf("%q: %+v", content, r)
+		}
+	}
+}
+
 // TestDumpLogInValue: a marker of an older log in the value of an unfinished batch proves nothing.
 func TestDumpLogInValue(t *testing.T) {
 	old, _ := logFile(t, batchRecord(5, 0, ""))

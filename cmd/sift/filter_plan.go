@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/siftdb/sift"
@@ -51,15 +52,21 @@ func (c *filterPlanCmd) Run(e *env) error {
 			return orDamage(writePlanJSON(e, &p, none.WastedReads), tables)
 		}
 		t := columns{left: map[int]bool{2: true}}
-		t.add("level", "table", "filter", "units", "held", "size", "range filter", "reads/absent")
+		row := func(cells ...string) {
+			if !c.Ranges { // the column of range filters is empty
+				cells = slices.Delete(cells, 6, 7)
+			}
+			t.add(cells...)
+		}
+		row("level", "table", "filter", "units", "held", "size", "range filter", "reads/absent")
 		var keyBytes, rangeBytes int64
 		for i := range p.Tables {
 			m := &p.Tables[i]
-			t.add(strconv.Itoa(m.Level), fmt.Sprintf("%06d", m.Num), escaped(filterName(&m.TableMetrics)),
+			row(strconv.Itoa(m.Level), fmt.Sprintf("%06d", m.Num), escaped(filterName(&m.TableMetrics)),
 				strconv.Itoa(m.FilterUnits), strconv.FormatFloat(m.Units, 'g', -1, 64), size(m.Bytes), size(m.RangeBytes), reads(m.WastedReads))
 			keyBytes, rangeBytes = keyBytes+m.Bytes, rangeBytes+m.RangeBytes
 		}
-		t.add("total", "", "", "", "", size(keyBytes), size(rangeBytes), reads(p.WastedReads))
+		row("total", "", "", "", "", size(keyBytes), size(rangeBytes), reads(p.WastedReads))
 		if err := t.write(e.out); err != nil {
 			return orDamage(err, tables)
 		}

@@ -84,17 +84,20 @@ func (c *filterStatsCmd) Run(e *env) error {
 }
 
 // countDamage corrects the wasted reads of a plan for the tables whose filter is only partly in
-// use: the plan expects of it the false positive rate of the whole filter.
+// use: the plan expects of it the false positive rate of the whole filter. So it does for those
+// with a filter of another engine, which are not planned.
 func countDamage(db *sift.DB, plan *sift.FilterPlan, tables []sift.TableMetrics) error {
 	none, err := db.PlanFilters(0)
 	if err != nil {
 		return err
 	}
 	for i := range plan.Tables {
-		if !partlyInUse(&tables[i]) {
+		m := &tables[i]
+		foreign := m.FilterBytes > 0 && m.FilterUnits == 0 // a filter of LevelDB or goleveldb
+		if !partlyInUse(m) && !foreign {
 			continue
 		}
-		wasted := none.Tables[i].WastedReads * tables[i].ExpectedFPR
+		wasted := none.Tables[i].WastedReads * m.ExpectedFPR
 		plan.WastedReads += wasted - plan.Tables[i].WastedReads
 		plan.Tables[i].WastedReads = wasted
 	}

@@ -124,6 +124,11 @@ func TestFilterStatsOfOthers(t *testing.T) {
 	if out := mustSift(t, "", "filter", "stats", db); strings.Count(out, "leveldb.BuiltinBloomFilter2 ") != 4 {
 		t.Errorf("LevelDB's tables:\n%s", out)
 	}
+	for _, table := range decode(t, mustSift(t, "", "filter", "stats", "--json", db))["tables"].([]any) {
+		if wasted := table.(map[string]any)["wastedReads"].(float64); wasted == 0 || wasted > 0.1 {
+			t.Errorf("an absent key reads %v blocks of a table with LevelDB's filter", wasted)
+		}
+	}
 	mustSift(t, "", "filter", "build", db)
 	if out := mustSift(t, "", "filter", "stats", db); strings.Contains(out, "leveldb") || !strings.Contains(out, "ribbon(10)") {
 		t.Errorf("after filter build:\n%s", out)
@@ -137,6 +142,9 @@ func TestTornLog(t *testing.T) {
 	r := runSift(t, "", "scan", "--hex", db)
 	if r.status != 0 || !strings.HasPrefix(r.err, "sift: warning: ") || !strings.Contains(r.err, "000003.log") {
 		t.Errorf("status %d, stderr %q", r.status, r.err)
+	}
+	if !strings.Contains(r.err, "left out") || !strings.Contains(r.err, "The file is unchanged.") || !strings.Contains(r.err, "sift repair "+db) {
+		t.Errorf("stderr %q does not say what to do before the next write", r.err)
 	}
 	if strings.Count(r.out, "\n") != strings.Count(want, "\n")-1 {
 		t.Errorf("%d keys of %d", strings.Count(r.out, "\n"), strings.Count(want, "\n"))

@@ -18,7 +18,7 @@ type loadCmd struct {
 	writing
 	Dir    string   `arg:"" help:"The database. It is created if it is missing."`
 	Sorted bool     `help:"The keys are unique and in ascending order: write them directly into tables, all or none."`
-	Tables []string `name:"table" sep:"none" type:"existingfile" placeholder:"FILE" help:"Load this table file instead of lines, all or nothing. Can be repeated."`
+	Tables []string `name:"table" sep:"none" placeholder:"FILE" help:"Load this table file instead of lines, all or nothing. Can be repeated."`
 }
 
 func (loadCmd) Help() string {

@@ -46,7 +46,7 @@ func TestLoadTables(t *testing.T) {
 	}{
 		{[]string{tables[0], bad}, 3, "bad.ldb", ""},
 		{[]string{tables[0], damaged}, 3, "checksum mismatch", ""},
-		{[]string{tables[0], "missing.ldb"}, 2, "missing.ldb", ""},
+		{[]string{tables[0], "missing.ldb"}, 3, "missing.ldb", ""},
 		{tables, 0, "", "a\t1\nb\t3\nc\t4\n"},
 	} {
 		args := []string{"load", to}

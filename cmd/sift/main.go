@@ -151,14 +151,17 @@ func setString(ctx *kong.DecodeContext, target reflect.Value) error {
 
 // usageError adds a pointer to --help to a parse error.
 func usageError(err error) error {
-	name := "sift"
+	name, command := "sift", false
 	if p := (*kong.ParseError)(nil); errors.As(err, &p) && p.Context != nil {
 		if node := p.Context.Selected(); node != nil {
-			name = node.FullPath()
+			name, command = node.FullPath(), len(node.Children) == 0
 		}
 	}
 	// EOL is how the parser reports a missing value, and "value" a type without a name.
 	text := strings.NewReplacer(` but got "EOL" (<EOL>)`, ", got none", "expected value value", "expected a value").Replace(err.Error())
+	if !command { // no command has been given yet
+		text = strings.Replace(text, "unexpected argument", "unknown command", 1)
+	}
 	return fmt.Errorf("%s\nRun \"%s --help\" for usage", text, name)
 }
 
@@ -223,6 +226,9 @@ func (e *env) withDB(dir string, o sift.Options, fn func(db *sift.DB) error) (er
 	db, err := sift.Open(dir, &o)
 	if err != nil {
 		return hint(err, dir)
+	}
+	if o.ReadOnly && len(db.Metrics().Recovery.Torn) > 0 {
+		fmt.Fprintf(e.err, "The file is unchanged. The next write drops what was left out; before that, \"sift repair %s\" keeps what can be read.\n", dir)
 	}
 	defer func() {
 		switch cerr := db.Close(); {

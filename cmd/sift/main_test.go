@@ -241,7 +241,10 @@ func TestStories(t *testing.T) {
 			{args: "compact DB/CURRENT", err: "list "},
 		}},
 		{"nonsense", []step{
-			{args: "frobnicate", err: "unexpected argument frobnicate", usage: true},
+			{args: "frobnicate", err: "unknown command frobnicate", usage: true},
+			{args: "filter frobnicate", err: "unknown command frobnicate", usage: true},
+			{args: "delete --range DB b a", err: "does not come before", usage: true},
+			{args: "delete --range DB a ''", err: "does not come before", usage: true},
 			{args: "get", err: `expected "<dir> <key>"` + "\nRun \"sift get --help\"", usage: true},
 			{args: "get DB", err: `expected "<key>"`, usage: true},
 			{args: "get DB k extra", err: "unexpected argument extra", usage: true},

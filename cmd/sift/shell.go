@@ -88,6 +88,9 @@ func (s *shell) script() error {
 		} else if err != nil {
 			return err
 		}
+		if status >= statusUsage {
+			fmt.Fprintf(s.err, "sift: line %d has failed, and the script ends\n", lines.line)
+		}
 		worst = max(worst, status)
 		if exit {
 			break
@@ -157,6 +160,9 @@ func (s *shell) line(ctx context.Context, line string) (status int, exit bool) {
 	words, err := splitWords(line)
 	if err != nil {
 		return s.fail(usage(err)), false
+	}
+	if len(words) > 1 && words[0] == "sift" { // as in the hints of error messages
+		words = words[1:]
 	}
 	switch {
 	case len(words) == 0:

@@ -49,6 +49,8 @@ func TestShellScript(t *testing.T) {
 		{script: "get none\nget user:17\n", out: "Ada Lovelace\n", err: "there is no such key", status: statusNotFound},
 		{script: "filter stats --json --probes 0\n", out: `{"tables":[`},
 		{script: "scan --limit\nput never 1\n", err: "--limit: expected uint value, got none", status: statusUsage},
+		{script: "\nsift scan --limit\nput never 1\n", err: "line 2 has failed, and the script ends", status: statusUsage},
+		{script: "sift scan --count\n", out: "2\n"},
 		{script: "stats --nonsense\nput never 1\n", err: "unknown flag --nonsense", status: statusUsage},
 		{script: "get 'never\nput never 1\n", err: "unterminated quote '", status: statusUsage},
 		{script: "load\nput never 1\n", err: "load cannot be used in the shell", status: statusUsage},

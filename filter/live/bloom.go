@@ -131,6 +131,9 @@ func (o *BloomOptions[T]) size() (numWords uint64, hashes int, err error) {
 
 // checkItems checks a size given as a number of elements and an FPR.
 func checkItems(items uint64, fpr float64) error {
+	if fpr == 0 {
+		return optionError("FPR", "is missing or zero")
+	}
 	if !(fpr > 0 && fpr < 1) {
 		return optionError("FPR", "%v is not between 0 and 1", fpr)
 	}

@@ -25,7 +25,7 @@ import (
 //	pair(added=bloom(items=1e6,fpr=0.001),removed=bloom(items=1000,fpr=0.0001))
 //	sharded(shards=16,of=counting(items=7e4,fpr=0.01))
 //
-// The fields are the options of the kind's constructor; those left out have its defaults.
+// The fields are the options of the kind's constructor; those left out have its defaults, if any.
 // Parse(c.String()) returns an equal Config. In JSON a Config is an object with the kind and the
 // same field names, or the text as a string:
 //

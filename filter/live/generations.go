@@ -73,6 +73,8 @@ func NewGenerations[T any](o GenerationsOptions[T]) (*Generations[T], error) {
 		return nil, optionError("Items", "is zero")
 	case o.Span < 0 || o.Span > 0 && o.Span < time.Duration(o.Generations):
 		return nil, optionError("Span", "%v is too short", o.Span)
+	case o.FPR == 0:
+		return nil, optionError("FPR", "is missing or zero")
 	case !(o.FPR > 0 && o.FPR < 1):
 		return nil, optionError("FPR", "%v is not between 0 and 1", o.FPR)
 	}

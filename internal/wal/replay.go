@@ -204,7 +204,7 @@ func (r *Recovery) cutOff(err error) {
 	if r.torn == nil {
 		r.torn = err
 		r.Torn = append(r.Torn, err)
-		r.Logger.Warn("the end of a log was cut off", "err", err)
+		r.Logger.Warn("the end of a log was left out", "err", err)
 	}
 }
 
@@ -220,7 +220,7 @@ func (r *Recovery) passUnused(in *record.Reader, path string) error {
 	if err == io.EOF {
 		if tail := in.Tail(); tail.Kind != record.Clean {
 			r.Torn = append(r.Torn, tail.Err)
-			r.Logger.Warn("the end of a log was cut off", "err", tail.Err)
+			r.Logger.Warn("the end of a log was left out", "err", tail.Err)
 		}
 		return nil
 	} else if err != nil {
