@@ -157,3 +157,24 @@ func TestDeleteRangePassesLargeValue(t *testing.T) {
 		t.Errorf("found %t, more %t, %v", found, more, err)
 	}
 }
+
+// TestDeleteRangeSearchesAgain checks when a search that took several steps is repeated as one: if
+// it has left out tables that were to be dropped, and only then.
+func TestDeleteRangeSearchesAgain(t *testing.T) {
+	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
+	defer mustClose(t, db)
+	if err := errors.Join(db.Put([]byte("a"), nil, NoSync), db.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	s := db.Snapshot() // the table cannot be dropped
+	defer s.Close()
+	from, to := []byte("a"), []byte("z")
+	for _, excluded := range []bool{true, false} {
+		seq := db.visible.Load()
+		r := rangeDeletion{db: db, from: from, to: to, at: []byte("m"), excluded: excluded, began: seq, seq: seq, tables: tableSearch{from: from, to: to}}
+		last, err := r.step(context.Background())
+		if err != nil || last == excluded || r.done == excluded || r.whole != excluded || string(r.at) != map[bool]string{true: "a", false: "m"}[excluded] {
+			t.Errorf("tables left out: %t; the search has ended: %t, %t; it continues at %q, in one step: %t; %v", excluded, last, r.done, r.at, r.whole, err)
+		}
+	}
+}
