@@ -174,6 +174,7 @@ func (e *Env) adopt() {
 		// Nothing can be read: give up on this database until the disk works again.
 		e.Failures++
 		e.DB.Close()
+		e.closeAt.wait() // it may be what closes the database
 		e.DB = nil
 		return
 	}

@@ -29,7 +29,7 @@ var planted = []struct {
 	{"a full log is closed without a sync", "",
 		[]plant.Edit{{File: "internal/wal/writer.go", Old: "s.finish(s.log.sync)", New: "s.Flushed()"}}},
 	{"a durability marker is written before the logs before it are on disk", "",
-		[]plant.Edit{{File: "internal/wal/writer.go", Old: "\tif len(w.sealed) == 0 {\n\t\tif err := l.mark", New: "\tif true {\n\t\tif err := l.mark"}}},
+		[]plant.Edit{{File: "internal/wal/writer.go", Old: "\tif len(w.sealed) == 0 {\n\t\tif err := l.addMarker", New: "\tif true {\n\t\tif err := l.addMarker"}}},
 	{"recovery does not look for missing records between logs", "",
 		[]plant.Edit{{File: "internal/wal/replay.go", Old: "case !bySift || !r.prevBySift || r.nextSeq == 0 || first <= r.nextSeq:", New: "case true:"},
 			{File: "internal/wal/replay.go", Old: "case r.nextSeq != 0 && (first > r.nextSeq || first < r.nextSeq && count > 0):", New: "case false:"}}},

@@ -2,9 +2,9 @@ package main
 
 const torture = "internal/torture"
 
-// faults are bugs of LevelDB, goleveldb, pebble, RocksDB and badger, from their issue trackers, and
-// one of sift's own. Where sift works differently, the planted bug is the nearest equivalent, with
-// the same effect for the user.
+// faults are bugs of LevelDB, goleveldb, pebble, RocksDB, badger and bbolt, from their issue
+// trackers, and one of sift's own. Where sift works differently, the planted bug is the nearest
+// equivalent, with the same effect for the user.
 var faults = []fault{
 	// What must be on disk.
 	{
@@ -22,6 +22,26 @@ var faults = []fault{
 		was:   "the new CURRENT was not synced before it was renamed",
 		edits: []edit{{"internal/manifest/current.go", "err = f.Sync()", "err = nil"}},
 		tests: []suite{{torture, "TestCut"}},
+	}, {
+		name: "bounds-ignored", origin: "cockroachdb/pebble#154",
+		was:   "Prev and Next of an iterator that was past an end ignored its bounds",
+		edits: []edit{{"iter.go", "if it.lower != nil && bytes.Compare(userKey, it.lower) < 0 {", "if false {"}},
+		tests: []suite{{".", "TestIterBounds|TestModel"}},
+	}, {
+		name: "prefix-exceeded", origin: "facebook/rocksdb#6028",
+		was:   "an optimization for scans within one prefix was applied to scans beyond it",
+		edits: []edit{{"sstable/prefix.go", "case rangeWithin(lower[:n], upper):", "case true:"}},
+		tests: []suite{{"sstable", "TestRangePrefixLen"}, {".", "TestModel"}},
+	}, {
+		name: "sequence-reused", origin: "cockroachdb/pebble#565",
+		was:   "the first write after a restart got the sequence number of the last entry in the tables",
+		edits: []edit{{"recover.go", "d.commit.lastSeq, d.commit.log = r.lastSeq,", "d.commit.lastSeq, d.commit.log = max(r.lastSeq, 1)-1,"}},
+		tests: []suite{{torture, "TestCut"}, {".", "TestModel"}},
+	}, {
+		name: "last-deleted", origin: "etcd-io/bbolt#95",
+		was:   "Last found nothing when the last keys had been deleted",
+		edits: []edit{{"iter.go", "\t\t\tif !deleted {\n\t\t\t\tbreak\n\t\t\t}", "\t\t\tif true {\n\t\t\t\tbreak\n\t\t\t}"}},
+		tests: []suite{{".", "TestModel"}},
 	}, {
 		name: "manifest-unsynced", origin: "syndtr/goleveldb#351",
 		was:   "a new MANIFEST was not synced before CURRENT named it and the old one was removed",
