@@ -271,6 +271,10 @@ func (s *stress) options() *sift.Options {
 		o.FilterMemory = 1 << (8 + r.IntN(8))
 		o.Filter = filter.Ribbon(10)
 	}
+	o.KeyedFilters = r.IntN(3) == 0
+	if r.IntN(3) == 0 {
+		o.RangeFilter = filter.Range(8, 0)
+	}
 	testhook.Apply(&o, testhook.Settings{FS: s.fs, ManifestBytes: manifestBytes, RetryDelay: s.retryDelay()})
 	return &o
 }
