@@ -86,7 +86,7 @@ type Guard[K comparable, V any] struct {
 	absent  *absentKeys[K]
 	flights *flights[K, V]
 	trusted atomic.Bool
-	once    bool // loads add no keys: see local.deletes
+	learns  bool // loads add keys to the filter; see GuardOptions.Incomplete
 	n       struct {
 		lookups, excluded, negativeHits, hits, shared, loads, loadedAbsent, loadErrors, filterErrors, cacheErrors atomic.Uint64
 	}
@@ -136,8 +136,9 @@ func NewGuard[K comparable, V any](o GuardOptions[K, V]) (*Guard[K, V], error) {
 		flights: newFlights[K, V](),
 	}
 	g.trusted.Store(!o.Incomplete)
+	g.learns = true
 	if l, ok := o.Keys.(local[K]); ok {
-		g.once = l.deletes()
+		g.learns = !l.deletes()
 	}
 	return g, nil
 }
@@ -219,7 +220,7 @@ func (g *Guard[K, V]) load(ctx context.Context, key K, unknown bool, load func(c
 		g.n.loadErrors.Add(1)
 		return v, err
 	}
-	if unknown && !g.once {
+	if unknown && g.learns {
 		if _, err := g.keys.Add(ctx, key); err != nil {
 			g.n.filterErrors.Add(1)
 		}

@@ -257,16 +257,17 @@ func TestPendingOfTwoDatabases(t *testing.T) {
 	}
 }
 
-// A SET that fails because an earlier write of the round failed is not executed in a later round,
-// when it could replace a newer value.
-func TestRefusedSetIsDropped(t *testing.T) {
-	db, _ := faultyStore(t)
+// localLoop returns a loop without connections, and a function that executes commands of a client
+// in it, of which it returns the replies.
+func localLoop(t *testing.T) (db *sift.DB, l *loop, run func(calls ...string) string) {
+	t.Helper()
+	db, _ = faultyStore(t)
 	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &loop{srv: s, writes: s.newWrites(loopKept)}
-	run := func(calls ...string) string {
+	l = &loop{srv: s, writes: s.newWrites(loopKept)}
+	return db, l, func(calls ...string) string {
 		c := localClient(s)
 		c.writes = l.writes
 		for _, call := range calls {
@@ -275,8 +276,12 @@ func TestRefusedSetIsDropped(t *testing.T) {
 		}
 		return string(c.w.Buf)
 	}
-	run("SET k v EX 1000")
-	l.finish(0)
+}
+
+// A SET that fails because an earlier write of the round failed is not executed in a later round,
+// when it could replace a newer value.
+func TestRefusedSetIsDropped(t *testing.T) {
+	_, l, run := localLoop(t)
 	l.writes.err = errHead
 	run("SET other refused")
 	l.finish(0)
@@ -525,21 +530,8 @@ func TestSwitches(t *testing.T) {
 // an expiry, and does not make other clients' SETs fail. The old entry in the expiry index has no
 // effect.
 func TestSetOverDamage(t *testing.T) {
-	db, _ := faultyStore(t)
-	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := &loop{srv: s, writes: s.newWrites(loopKept)}
-	run := func(calls ...string) string {
-		c := localClient(s)
-		c.writes = l.writes
-		for _, call := range calls {
-			args := fields(call)
-			c.do(lookup(args[0]), args)
-		}
-		return string(c.w.Buf)
-	}
+	db, l, run := localLoop(t)
+	s := l.srv
 	at := s.nowMs() + 1_000_000
 	for _, large := range []bool{false, true} {
 		run(fmt.Sprint("SET k v PXAT ", at))
